@@ -27,7 +27,7 @@ from scipy.sparse import csr_array, csr_matrix, vstack
 
 from benchmarks.common import begin, parser, report
 from rover.operators import Objective, SparseOperator, mirror_descend
-from rover.world.rows import RowTasks
+from rover.operators.values import RowTasks
 
 DISCOUNT = 0.99
 ROOM = 9

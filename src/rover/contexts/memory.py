@@ -27,7 +27,7 @@ from scipy.linalg.blas import sger
 
 from rover.arrays import FloatArray, IntArray
 from rover.contexts.codes import Array32, ObservationCodes
-from rover.world.rows import TIE, iterate
+from rover.operators.values import TIE, iterate
 
 # 0.1 opens no more doors, and left one policy of DoorKey at .55; 1 opens fewer.
 LAMBDA = 0.3

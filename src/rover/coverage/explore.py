@@ -19,11 +19,12 @@ from rover.contexts.explorer import ContextExplorer
 from rover.coverage.config import RoverConfig
 from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
+from rover.operators.values import TIE, Values
 from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE
 from rover.world.model import MOST_LANDMARKS, ActionSequence, LandmarkModel, Sums
 from rover.world.net import FIRST_UNITS
-from rover.world.rows import TIE, Rows, Values, exploration_values
+from rover.world.rows import Rows, exploration_values
 from rover.world.sampled import ContactSearch
 from rover.world.world import World
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from rover.errors import ConfigurationError, require_finite
 from rover.features import Encoder
+from rover.operators.values import TIE
 from rover.policies.coverage import stored_encoder
 from rover.policies.policy import Policy
 from rover.world.net import between
-from rover.world.rows import TIE
 
 # Share of uniform actions at an unseen observation: a wall may be beside it, and not beside the
 # nearest landmark.

@@ -20,6 +20,7 @@ from rover.envs import Environment, GivenEnv, Spaces, id_and_kwargs
 from rover.errors import ConfigurationError, RoverWarning
 from rover.features import Encoder
 from rover.features.slow import LAG
+from rover.operators.values import RowTasks
 from rover.policies import (
     ContextPolicy,
     CoveragePolicy,
@@ -38,7 +39,7 @@ from rover.world.neighbours import NEIGHBOURS, Neighbours
 from rover.world.net import FIRST_UNITS, units_due
 from rover.world.outcomes import drawn_outcomes
 from rover.world.regression import SEARCHED_FIT
-from rover.world.rows import Rows, RowTasks
+from rover.world.rows import Rows
 from rover.world.world import Points, World, lasts_a_lag, repeats
 
 _AT_ONCE = 64  # tasks that are solved together

@@ -26,13 +26,13 @@ from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.errors import RoverWarning
 from rover.evaluation.regret import warn_if_worse
 from rover.operators.kernels import gaussian_weights, interpolation_weights
+from rover.operators.values import iterate
 from rover.policies import ValuePolicy
 from rover.solving.plans import Experience, PlanSettings, planned_policy
 from rover.solving.tasks import Tasks
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED, RefinedDynamics
 from rover.world.neighbours import MAX_SOLVED_LANDMARKS, NEIGHBOURS, SPACING
 from rover.world.net import Net, nearest, neighbourhood, sparse_rows
-from rover.world.rows import iterate
 
 # The states that a simulated plan visits become landmarks, so that the next plan is finer there.
 _ROUNDS = 30  # of plans and rollouts, at most

@@ -1,0 +1,193 @@
+"""Optimal values on sparse rows: value iteration, and policy iteration with a bound on the error."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array, csc_array, csr_array, eye_array
+from scipy.sparse.csgraph import dijkstra
+from scipy.sparse.linalg import spsolve
+
+from rover.arrays import FloatArray
+from rover.errors import RoverWarning
+
+TIE = 1e-9
+"""Action values nearer than this, relative to the best of the state, are taken for equal."""
+
+_PRECISION = 1e-11  # of optimal values
+_ROUNDING = 1e-14  # of a sum over the outcomes of a pair
+# Following a policy is one product a sweep, comparing actions as many as there are.
+_FOLLOWED = 20  # sweeps of a policy before actions are compared again
+_MOST_POLICIES = 5_000
+_LEAPS, _MOST_FACTORED = 60, 20_000
+"""Policies that are evaluated by leaps, which may take turns for ever; then up to so many states
+each is evaluated exactly."""
+
+
+class Values(NamedTuple):
+    """Optimal values V = max_a Q of states (m, …), and Q of actions (m, A, …)."""
+
+    states: FloatArray
+    actions: FloatArray
+
+
+def iterate(
+    backup: Callable[[FloatArray], FloatArray],
+    values: FloatArray,
+    *,
+    tolerance: float,
+    sweeps: int = 20_000,
+) -> Values:
+    """V = max_a backup(V) by value iteration (Bellman 1957), for plans that are soon made anew.
+
+    A backup leads from values (m, …) to values of actions (m, A, …). From zeros values that are not
+    negative only grow, and what is nearest is reached first; the last plan's are closer. It stops
+    when no value changes by more than a share of the largest, the tolerance.
+    """
+    for _ in range(sweeps):
+        actions = backup(values)
+        better = actions.max(axis=1)
+        change = float(np.abs(better - values).max(initial=0.0))
+        values = better
+        if change <= tolerance * max(1e-6, float(np.abs(values).max(initial=0.0))):
+            break
+    return Values(values, actions)
+
+
+class RowTasks(NamedTuple):
+    """K tasks on rows: Q = q + c P (l V).
+
+    Attributes:
+        onward: P (m·A, m), as of :class:`rover.world.rows.Rows`.
+        earned: q (m·A, K).
+        remaining: c (m·A, K) or (1, 1), < 1.
+        alive: l (m, K) or (1, 1), 0 where the task has ended.
+    """
+
+    onward: csr_array
+    earned: FloatArray
+    remaining: FloatArray
+    alive: FloatArray
+
+    def backup(self, values: FloatArray) -> FloatArray:
+        """Values (m, A, K) of actions, from values (m, K)."""
+        actions = self.earned + self.remaining * (self.onward @ (self.alive * values))
+        return np.asarray(actions.reshape(len(values), -1, self.earned.shape[1]))
+
+    def weights(self, task: int) -> csr_array:
+        """c P l (m·A, m) of one task."""
+        kept, alive = (
+            np.broadcast_to(table, (size, self.earned.shape[1]))[:, task]
+            for table, size in zip((self.remaining, self.alive), self.onward.shape, strict=True)
+        )
+        onward = self.onward
+        data = onward.data * np.repeat(kept, np.diff(onward.indptr)) * alive[onward.indices]
+        return csr_array((data, onward.indices, onward.indptr), shape=onward.shape)
+
+    def optimal(self, start: FloatArray | None = None) -> Values:
+        """Optimal values by modified policy iteration (Puterman and Shin 1978).
+
+        It begins with the most probable paths to rare rewards, so that the farthest state has a
+        value. Rows lead on with at most β, so that every value is within β / (1 − β) times the
+        last change of the optimal one: at most 1e-11 of the largest, or 1e-14 β / (1 − β).
+
+        Args:
+            start: (m,) weights of the states where episodes begin, which are warned of if the
+                discount leaves no value there; None: no paths are looked for.
+
+        Warns:
+            RoverWarning: values at the start are below what numbers distinguish, or not final.
+        """
+        values = np.zeros((self.onward.shape[1], self.earned.shape[1]))
+        if start is not None:
+            values = self._by_paths(start)
+        actions = self.backup(values)
+        change = np.abs(actions.max(axis=1) - values)
+        # Certain outcomes: nothing but rounding is left of what the paths are worth.
+        for task in np.flatnonzero((change > 1e-13 * np.abs(values)).any(axis=0)).tolist():
+            weights, earned = self.weights(task), self.earned[:, task]
+            values[:, task] = _policy_iteration(weights, earned, values[:, task])
+        return Values(values, self.backup(values))
+
+    def _by_paths(self, start: FloatArray) -> FloatArray:
+        """Values (m, K) of the most probable path to a reward, where few pairs have any.
+
+        With f = min_x max_a q / (1 − β) each V ≥ f, and V − f earns q − f (1 − β), mostly 0.
+        """
+        onward, n_tasks = self.onward, self.earned.shape[1]
+        size, n_actions = onward.shape[1], len(self.earned) // onward.shape[1]
+        lost = 1.0 - self.remaining * (onward @ np.broadcast_to(self.alive, (size, n_tasks)))
+        least = (self.earned / lost).reshape(size, n_actions, -1).max(axis=1).min(axis=0)
+        gains = self.earned - least * lost
+        noise = 1e-12 * np.abs(self.earned).max(initial=0.0)
+        best = gains.reshape(size, n_actions, -1).max(axis=1)
+        if (best > noise).mean() > 0.5 or not (best > noise).any():
+            return np.asarray(least + np.zeros_like(best))
+        keep = np.broadcast_to(self.remaining, gains.shape).min(axis=1)
+        keep = np.where((gains >= -noise).all(axis=1), keep, 0.0)
+        through = csr_array((size, size))
+        for action in range(n_actions):
+            some = onward[action::n_actions].multiply(keep[action::n_actions, None])
+            through = through.maximum(csr_array(some))
+        steps = coo_array(through)
+        steps.eliminate_zeros()
+        # A node for each task leads to its rewards, and these to where they are reached from.
+        at, task = np.nonzero(best > noise)
+        largest = best.max(axis=0)
+        costs = np.append(-np.log(steps.data), 1.0 - np.log(best[at, task] / largest[task]))
+        from_to = np.append(steps.col, size + task), np.append(steps.row, at)
+        graph = csr_array((costs, from_to), shape=(size + n_tasks,) * 2)
+        far = dijkstra(graph, indices=np.arange(size, size + n_tasks))[:, :size].T - 1.0
+        values: FloatArray = least + largest * np.exp(-far)
+        begin = start > 0.0
+        step = (values - least)[begin] * lost.min()
+        lacking = np.isfinite(far[begin]) & (step <= TIE * np.abs(values[begin]))
+        if lacking.any():
+            # Of one step: −log β.
+            n_steps = round(float(far[begin][lacking].max()) / -math.log1p(-lost.min()))
+            warnings.warn(
+                f"where episodes begin a reward {n_steps:,} steps away is worth less than numbers "
+                f"distinguish, and actions are drawn there: choose discount={1 - 1 / n_steps:.6g}",
+                RoverWarning,
+                stacklevel=5,
+            )
+        return values
+
+
+def _policy_iteration(onward: csr_array, earned: FloatArray, values: FloatArray) -> FloatArray:
+    """Optimal values (m,) of pairs that earn (m·A,) and lead on with weights (m·A, m), from values
+    (m,) to begin with."""
+    first = np.arange(len(values)) * (len(earned) // len(values))
+    most = float(onward.sum(axis=1).max())
+    tolerance = max(_PRECISION * (1.0 - most) / max(most, 0.5), _ROUNDING)
+    for number in range(_MOST_POLICIES):
+        actions = earned + onward @ values
+        chosen = first + actions.reshape(len(values), -1).argmax(axis=1)
+        better, matrix, reward = actions[chosen], onward[chosen], earned[chosen]
+        change = np.abs(better - values)
+        values = better
+        if (change <= tolerance * (np.abs(reward) + matrix @ np.abs(better))).all():
+            return values
+        if number >= _LEAPS and len(values) <= _MOST_FACTORED:
+            values = spsolve(csc_array(eye_array(len(values)) - matrix), reward)
+            continue
+        for _ in range(_FOLLOWED):
+            before, values = values, reward + matrix @ values
+        after = reward + matrix @ values
+        # What is left, once changes only shrink: a geometric series.
+        was, now = values - before, after - values
+        ratio = float(was @ now) / max(float(was @ was), 1e-300)
+        values = after
+        if ratio < 1.0 and np.abs(now - ratio * was).max() <= 0.1 * np.abs(now).max():
+            values = after + ratio / (1.0 - ratio) * now
+    warnings.warn(
+        f"values still changed by {change.max():.1e} after {_MOST_POLICIES:,} policies: choose a "
+        "smaller discount",
+        RoverWarning,
+        stacklevel=6,
+    )
+    return values
