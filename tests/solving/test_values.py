@@ -151,6 +151,6 @@ def test_values_are_within_their_bound(discount, n_tasks):
 
 
 def test_values_that_are_not_final_are_warned_of(monkeypatch):
-    monkeypatch.setattr("rover.world.rows._MOST_POLICIES", 1)
+    monkeypatch.setattr("rover.operators.values._MOST_POLICIES", 1)
     with pytest.warns(RoverWarning, match="smaller discount"):
         line_of(30, 0.99, np.random.default_rng(0).normal(size=58))

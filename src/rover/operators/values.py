@@ -1,4 +1,4 @@
-"""Optimal values on sparse rows: value iteration, and policy iteration with a bound on the error."""
+"""Optimal values on sparse rows: value iteration, and policy iteration with an error bound."""
 
 from __future__ import annotations
 
