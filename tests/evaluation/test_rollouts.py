@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from rover.baselines import make_agent
 from rover.envs import GridWorld
-from rover.evaluation import CellNet, RolloutEvaluator, roll_out
+from rover.evaluation import CellNet, RolloutEvaluator
 from rover.evaluation.aliasing import _compare, _Test
 from rover.evaluation.finite import is_less
-from rover.evaluation.rollouts import stack_episodes
 
 
 def always(probs: list[float]) -> Any:
@@ -67,12 +67,12 @@ def test_an_episode_keeps_the_policy_that_it_drew():
 
 
 def test_recorded_rollouts_end_where_their_episode_does():
-    env, rng = gym.make("CartPole-v1"), np.random.default_rng(1)
-    episodes = [roll_out(env, always([1.0, 0.0]), horizon=60, rng=rng)[0] for _ in range(4)]
-    rollouts: NDArray[np.float64] = stack_episodes(episodes, 60)
-    assert rollouts.shape == (4, 61, 4)
+    settings = {"evaluation_episodes": 4, "measure_share": 30.0}
+    agent = make_agent("random", "CartPole-v1", seed=0, **settings).learn(300)
+    rollouts = agent.measures.record(agent.policy)["rollouts"]
+    assert rollouts.shape == (4, 501, 4)
     lengths = np.isfinite(rollouts[:, :, 0]).sum(axis=1)
-    assert ((lengths >= 7) & (lengths <= 13)).all()
+    assert ((lengths >= 9) & (lengths <= 200)).all()
     for rollout, length in zip(rollouts, lengths, strict=True):
         assert np.isnan(rollout[length:]).all()
 

@@ -185,16 +185,14 @@ class _Mepol(Agent[_MepolConfig]):
 
     def _package(self) -> CoveragePolicy:
         """A copy of the policy that no search reaches."""
-        network = self._network
-        weights = network.weights.detach().clone()
-        return CoveragePolicy(network.encoder.frozen(), Linear(), None, weights)
+        weights = self._network.weights.detach().clone()
+        return CoveragePolicy(self._network.encoder.frozen(), Linear(), None, weights)
 
     def _agent_state(self) -> dict[str, Any]:
         return {"search": copied_tensors(self._optimizer.tensors())}
 
     def _load_agent_state(self, state: Mapping[str, Any]) -> None:
-        tensors = self._optimizer.tensors()
-        restore_tensors(tensors, state["search"], owner="the policy search")
+        restore_tensors(self._optimizer.tensors(), state["search"], owner="the policy search")
         self._begin_batch()
         self._policy = self._package()
 

@@ -60,10 +60,6 @@ class IntrinsicReward(nn.Module, ABC, Generic[_ConfigT]):
         self.n_actions = n_actions
         self._device = generator.device
         self._build(generator)
-        # Those whose input is related to the first batch: images then cost only what they differ
-        # from the background, and observations of finitely many kinds need nothing.
-        encoders = [module for module in self.modules() if isinstance(module, Encoder)]
-        self._uncentred = [] if observations.is_categorical else encoders
 
     @abstractmethod
     def _build(self, generator: torch.Generator) -> None:
@@ -106,10 +102,12 @@ class IntrinsicReward(nn.Module, ABC, Generic[_ConfigT]):
         """Reward of each transition as it was before the step, (n,) float32 without gradient; and
         figures of the step that learns from them. NonFiniteError: a reward or loss that is not
         finite."""
-        if self._uncentred and self._optimizer.n_updates == 0:
-            # Once, so that what a network has learned is not moved under it.
+        encoders = [module for module in self.modules() if isinstance(module, Encoder)]
+        if encoders and not self.observations.is_categorical and self._optimizer.n_updates == 0:
+            # Once, so that what a network has learned is not moved under it. Images then cost only
+            # what they differ from the background.
             statistics = input_statistics(batch.observations.cpu().numpy())
-            for encoder in self._uncentred:
+            for encoder in encoders:
                 encoder.set_centering(*statistics)
         rewards, figures = self._learn(batch)
         rewards = rewards.detach().to(torch.float32)

@@ -90,8 +90,10 @@ def expected_returns(
         discount: γ in (0, 1].
     """
     if policies is not None:
-        parts = blocks(len(policies), _AT_ONCE)
-        found = [_followed(dynamics, tasks, policies, part, horizon, discount) for part in parts]
+        found = []
+        for part in blocks(len(policies), _AT_ONCE):
+            some = FiniteTasks(tasks.rewards[:, part], tasks.terminal[:, part])
+            found.append(_followed(dynamics, some, policies[part], horizon, discount))
         return np.concatenate(found)
     # Action by action below each other, so that one product serves all actions and all tasks.
     transition = vstack(dynamics.transition)  # (A·S, S)
@@ -108,16 +110,14 @@ def _followed(
     dynamics: FiniteDynamics,
     tasks: FiniteTasks,
     policies: FloatArray,
-    part: slice,
     horizon: int,
     discount: float,
 ) -> FloatArray:
-    """Expected returns (k,) of the policies of some tasks, on one chain of all their states."""
-    probs, going_on = policies[part], ~tasks.terminal[:, part].T.ravel()
-    n_tasks, n_states, n_actions = probs.shape
-    earned = tasks.rewards[:, part].T.reshape(n_tasks, n_actions, n_states)
-    reward = np.einsum("ksa,kas->ks", probs, earned).ravel()
-    chain = PolicyChain(dynamics, probs).matrix
+    """Expected returns (K,) of the policies of a few tasks, on one chain of all their states."""
+    (n_tasks, n_states, n_actions), going_on = policies.shape, ~tasks.terminal.T.ravel()
+    earned = tasks.rewards.T.reshape(n_tasks, n_actions, n_states)
+    reward = np.einsum("ksa,kas->ks", policies, earned).ravel()
+    chain = PolicyChain(dynamics, policies).matrix
     begins = chain.indptr[-2]  # of the last row, in which an episode may begin in any state
     chain.data[:begins] *= going_on[chain.indices[:begins]]
     chain.eliminate_zeros()

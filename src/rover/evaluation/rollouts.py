@@ -14,7 +14,6 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.arrays import FloatArray
 from rover.envs import Spaces
 from rover.evaluation.cells import CellNet, Projection
 from rover.evaluation.finite import mean_interval
@@ -217,12 +216,3 @@ def episode_coverage(
         "episode_objective": float(np.mean(objectives)),
         "n_steps": n_steps,
     }
-
-
-def stack_episodes(episodes: Sequence[NDArray[Any]], n_steps: int) -> FloatArray:
-    """Observations (T + 1, *shape) of each episode as one array (E, n_steps + 1, *shape), NaN at
-    its end."""
-    stacked = np.full((len(episodes), n_steps + 1, *episodes[0].shape[1:]), np.nan)
-    for row, episode in zip(stacked, episodes, strict=True):
-        row[: len(episode)] = episode
-    return stacked

@@ -174,9 +174,8 @@ def _visits_figures(run: RunFiles, title: str) -> Figures:
     arrays = run.arrays
     if run.grid is not None:
         panels = []
-        shown = {"Visited": "buffer_visits", "Random actions": "uniform_buffer_visits"}
-        for name, visits in ((name, arrays.get(key)) for name, key in shown.items()):
-            if visits is not None:
+        for name, whose in (("Visited", ""), ("Random actions", "uniform_")):
+            if (visits := arrays.get(f"{whose}buffer_visits")) is not None:
                 seen = f"{name}: {np.count_nonzero(visits):,} of {len(visits):,} states"
                 panels.append(MapPanel(seen, values=visits))
         yield "visits", map_figure(run.grid, panels, title)
@@ -272,9 +271,8 @@ def _policy_figures(run: RunFiles, title: str) -> Figures:
     paths = f"{episodes} episodes of the policy, at most {length - 1} steps each"
     yield "trajectories", map_figure(grid, [MapPanel(paths, trajectories=trajectories)], title)
     # side by side on one scale, to be compared
-    names = {"policy": "", RANDOM.label: "uniform_", BEST.label: "optimal_"}
-    known = {name: arrays.get(f"{whose}occupancy") for name, whose in names.items()}
-    maps = [MapPanel(name, values=values) for name, values in known.items() if values is not None]
+    names = {"": "policy", "uniform_": RANDOM.label, "optimal_": BEST.label}
+    maps = [MapPanel(names[one], values=arrays[f"{one}occupancy"]) for one in names]
     yield "occupancy", map_figure(grid, maps, title, scale="occupancy")
     arrows = MapPanel(
         "Policy: arrow length = probability, beside the likeliest action",

@@ -20,7 +20,7 @@ from rover.envs import Environment
 from rover.errors import RoverWarning
 from rover.evaluation.aliasing import aliasing_of
 from rover.evaluation.finite import is_less
-from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator, stack_episodes
+from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator
 from rover.evaluation.visits import first_steps
 from rover.policies.policy import Policy
 from rover.training.config import AgentConfig
@@ -160,5 +160,9 @@ class RolloutMeasures(Measures):
                 arrays[f"{whose}observations"] = rows[keep]
         if self._episodes and len(self._buffer.observations.shape) == 1:
             drawn = self._episodes[: self._config.evaluation_episodes]
-            arrays["rollouts"] = stack_episodes(drawn, self._rollout_horizon)
+            longest = self._rollout_horizon + 1
+            # (E, T + 1, d), NaN behind the end of an episode.
+            arrays["rollouts"] = np.full((len(drawn), longest, *drawn[0].shape[1:]), np.nan)
+            for row, episode in zip(arrays["rollouts"], drawn, strict=True):
+                row[: len(episode)] = episode
         return arrays
