@@ -13,7 +13,7 @@ from rover.baselines import make_agent
 from rover.envs import GridWorld
 from rover.evaluation import CellNet, RolloutEvaluator
 from rover.evaluation.aliasing import _compare, _Test
-from rover.evaluation.finite import is_less
+from rover.evaluation.regret import is_less
 
 
 def always(probs: list[float]) -> Any:

@@ -244,17 +244,6 @@ class CoverageRun(Agent[RoverConfig]):
 
     # return
 
-    def _conclude(self) -> None:
-        super()._conclude()
-        if self._explores and self.measures.is_behind:
-            warnings.warn(
-                "the run saw fewer states than uniformly random actions do in as many steps: what "
-                "observations do not show decides where actions lead, such as a heading; show it, "
-                "or the last few observations and actions",
-                RoverWarning,
-                stacklevel=5,
-            )
-
     def _note_measured(self, record: Mapping[str, Any]) -> None:
         # The paper returns its latest policy. The exact J is of all states, and visited cells are
         # of an even coverage: no judges of a policy that covers something else.

@@ -6,7 +6,6 @@ A policy is evaluated as a table (S, A), so an episode costs a few look-ups per 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,9 +26,6 @@ ENDED = -1
 """Marks the steps of a trajectory after its episode has terminated."""
 
 TARGET_COVERAGE = 0.95
-
-# Probability of calling a policy worse than random actions that is as good.
-_LEVEL = 0.01
 
 _REACHED = 1e-6
 """J* as a share of Σ t² up to which a target t is reached: the accuracy of the interior point."""
@@ -87,7 +83,10 @@ class PolicyChain:
 
     def __init__(self, dynamics: FiniteDynamics, policy_probs: FloatArray) -> None:
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
-        self._n_states, self._terminal = dynamics.n_states, np.tile(dynamics.terminal, len(tables))
+        self._n_states, self._terminal = (
+            len(dynamics.start),
+            np.tile(dynamics.terminal, len(tables)),
+        )
         chains = [_state_chain(dynamics, table) for table in tables]
         start = csr_array(np.tile(dynamics.start, len(tables))[None])
         mixed = self.matrix = csr_array(vstack([block_diag(chains), start], format="csr"))
@@ -313,14 +312,6 @@ def mean_interval(values: NDArray[Any]) -> dict[str, float]:
     error = float(np.std(values, ddof=1)) / len(values) ** 0.5
     half = float(scipy.stats.t.ppf(0.975, len(values) - 1)) * error
     return {"mean": mean, "low": mean - half, "high": mean + half}
-
-
-def is_less(means: tuple[float, float], errors: Sequence[float], n: int) -> bool:
-    """Evidence that the first of two means is less, by their standard errors and n ≥ 2 samples of
-    each, or more: Welch's test, one-sided, at the level 1%, with its fewest degrees of freedom."""
-    # n − 1 is the least that Welch and Satterthwaite allow: the test errs to silence.
-    quantile = float(scipy.stats.t.ppf(1.0 - _LEVEL, n - 1))
-    return bool(means[1] - means[0] > quantile * math.hypot(*errors))
 
 
 def _median_steps(steps: IntArray) -> dict[str, float | None]:

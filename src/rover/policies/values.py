@@ -154,7 +154,9 @@ class ValuePolicy(Policy):
             features = observations.reshape(len(observations), -1).double()
         else:
             features = self.encoder(observations).double()
-        return features @ self.projection
+        points = features @ self.projection
+        require_finite(points, "the points of the observations", "look at the observations")
+        return points
 
     def _action_values(self, points: Tensor, near: _Near, components: Sequence[int]) -> Tensor:
         """Q (c, n, A) at points (n, z), with the landmarks near them, under several tasks."""
@@ -178,7 +180,6 @@ class ValuePolicy(Policy):
 
     def _near(self, points: Tensor) -> _Near:
         """The landmarks near points (n, z)."""
-        require_finite(points, "the points of the observations", "look at the observations")
         tree, where = self._tree, points.detach().cpu().numpy()
         if self.neighbours == 1:  # the nearest landmark stands for the point
             rows = np.asarray(tree.query(where, k=[1])[1])

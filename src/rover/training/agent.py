@@ -85,6 +85,7 @@ class Agent(Run, Generic[ConfigT]):
     """
 
     activity = "pretrain"
+    _explores = False  # whether it sees more states than random actions do, if any
     name: ClassVar[str]
     label: ClassVar[str]
     learns: ClassVar[bool] = True
@@ -374,7 +375,15 @@ class Agent(Run, Generic[ConfigT]):
                 for message in not_repeated(self.buffer, other, reason, seed=self.seed, most=most):
                     warnings.warn(message, RoverWarning, stacklevel=5)
             n_replayed = 0 if other is self.env else most
-            self.measures.measure_data(self._collector, n_replayed=n_replayed)
+            is_behind = self.measures.measure_data(self._collector, n_replayed=n_replayed)
+        if self._explores and is_behind:
+            warnings.warn(
+                "the run saw fewer states than uniformly random actions do in as many steps: what "
+                "observations do not show decides where actions lead, such as a heading; show it, "
+                "or the last few observations and actions",
+                RoverWarning,
+                stacklevel=4,
+            )
 
     def _last_plan(self) -> FinalPolicy | None:
         """A policy that is planned at the end of the run; None: the latest one is the last."""

@@ -292,9 +292,9 @@ class Measures(ABC):
         """Steps after which all states were in the buffer; None: not yet, or unknown."""
         return None
 
-    def measure_data(self, run: Collector, *, n_replayed: int = 0) -> None:
+    def measure_data(self, run: Collector, *, n_replayed: int = 0) -> bool:
         """Measure the transitions of the run beside as many of random actions; `n_replayed` steps
-        were played again."""
+        were played again. True if it visited clearly fewer states than these."""
         references: list[Collector] = []
         progress, n = self._progress, len(self._buffer)
         progress.steps["data"] = n_replayed
@@ -305,22 +305,17 @@ class Measures(ABC):
             )
             self._compared["uniform_"] = references[0].buffer
             progress.steps["data"] += sum(len(one.buffer) for one in references)
-        progress.data_figures, self._data_arrays = data_coverage(
+        progress.data_figures, self._data_arrays = figures, curves = data_coverage(
             run,
             references,
             # The reference decides, which is one for all runs, so that their figures have one unit.
             repeats=repeats([*self._compared.values()][-1]),
             states_of=None if self.evaluator is None else self.evaluator.problem.states_of,
         )
-
-    @property
-    def is_behind(self) -> bool:
-        """True if the run visited clearly fewer states than random actions did in as many steps."""
-        ours, theirs = (self._data_arrays.get(name) for name in ("visited", "uniform_visited"))
-        if ours is None or theirs is None or self._data_arrays["visited_steps"][-1] < _FEWEST_RUN:
+        is_counted = references and figures["visited_unit"] in ("states", "observations")
+        if not is_counted or figures["compared_steps"] < _FEWEST_RUN:
             return False
-        is_counted = self._progress.data_figures["visited_unit"] != "cells"
-        return is_counted and bool(ours[-1] < _FEWER * theirs[-1])
+        return bool(curves["visited"][-1] < _FEWER * curves["uniform_visited"][-1])
 
     def summary(self) -> dict[str, Any]:
         """The part of summary.json that says how good policy and data are."""

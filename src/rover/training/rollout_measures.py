@@ -19,7 +19,7 @@ from rover.data import Buffer, Collector
 from rover.envs import Environment
 from rover.errors import RoverWarning
 from rover.evaluation.aliasing import aliasing_of
-from rover.evaluation.finite import is_less
+from rover.evaluation.regret import is_less
 from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator
 from rover.evaluation.visits import first_steps
 from rover.policies.policy import Policy
@@ -129,9 +129,9 @@ class RolloutMeasures(Measures):
         words = "{:.0f} visited cells, random actions {:.0f}".format(*means)
         return Trial(means[0], words, figures, is_worse, self._evaluator.episodes)
 
-    def measure_data(self, run: Collector, *, n_replayed: int = 0) -> None:
+    def measure_data(self, run: Collector, *, n_replayed: int = 0) -> bool:
         """Measure the transitions of the run, and warn of observations that hide what matters."""
-        super().measure_data(run, n_replayed=n_replayed)
+        is_behind = super().measure_data(run, n_replayed=n_replayed)
         test = aliasing_of(self._buffer)
         self._progress.aliased = test.is_aliased
         if test.is_aliased and not self.within_episodes:
@@ -146,6 +146,7 @@ class RolloutMeasures(Measures):
                 RoverWarning,
                 stacklevel=2,
             )
+        return is_behind
 
     def record(self, policy: Policy) -> dict[str, NDArray[Any]]:
         """Distinct observations, thinned evenly, their visits, and roll-outs."""
