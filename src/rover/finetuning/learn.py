@@ -190,10 +190,9 @@ def _learn(
 ) -> TaskResult:
     """Make a run that begins with `start`, and finish it; `entries` are of its config.json."""
     environment = env.opened() if isinstance(env, Task) else Environment.of(env)
-    config = run_class.config_class.make(entries["algorithm"], entries["preset"], overrides)
     run_config = RunConfig(
         version=__version__,
-        settings=config.model_dump(mode="json"),
+        settings=overrides,
         task=None if run_dir is None else _task_of(environment),
         seed=whole_number("seed", seed, least=0),
         versions=versions_of(environment.env),

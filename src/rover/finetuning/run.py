@@ -133,7 +133,8 @@ class _TaskRun(Run):
             run_dir=run_dir, checkpoint_every=config.checkpoint_every, threads=config.threads
         )
         self.config = config
-        self.run_config = run_config
+        settings = config.model_dump(mode="json")
+        self.run_config = run_config.model_copy(update={"settings": settings})
         self.total_timesteps = run_config.total_timesteps
         self._progress = _Progress()
         self._spaces, problem = Spaces.of(env), finite_dynamics(env)

@@ -199,7 +199,6 @@ class GreedyPolicy(Policy):
 
     Args:
         critics: the action values.
-        details: anything JSON-able that should travel with the policy (environment, seed, …).
     """
 
     file_type = "greedy"
@@ -209,9 +208,9 @@ class GreedyPolicy(Policy):
         """One-hot probabilities of the first greatest value."""
         return F.one_hot(logits.argmax(dim), logits.shape[dim]).to(torch.float64)
 
-    def __init__(self, critics: TwinCritics, details: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, critics: TwinCritics) -> None:
         config = critics.config
-        super().__init__(config.n_actions, config.encoder.observation_shape, details=details)
+        super().__init__(config.n_actions, config.encoder.observation_shape)
         self.critics = critics
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:

@@ -324,7 +324,7 @@ class Policy(nn.Module, ABC):
         Warns:
             RoverWarning: it was trained with other versions of libraries.
         """
-        spaces, own = Spaces.of(env), self.action_set
+        spaces, own = Spaces.of(env), self.details.get("action_set")
         shape, n_actions, of_env = spaces.shape, spaces.n_actions, spaces.actions
         # A policy of few torques fits an environment that was given the same few as its actions.
         same = of_env is None or own is None or np.array_equal(of_env, own)
