@@ -71,6 +71,7 @@ class PoseExplorer:
         self._n_seen, self._due = 0, _FIRST
         self._time = self._longest = 0  # steps of this episode, and of the longest that was cut
         self._is_begun = False
+        self._leaps: set[tuple[int, int]] = set()
         self._planner: Planner | None = None
         self.forget_plan()
         while self._n_seen < len(buffer):
@@ -139,16 +140,25 @@ class PoseExplorer:
                 self._due = int(self._n_seen * (1.0 + _SPACING))
                 laws = self._find_laws()
                 if laws is not None:
-                    self.tracker = Tracker(laws)
-                    self._planner = Planner(self.tracker)
-                    for earlier in range(self._n_seen):
-                        self._track(earlier)
+                    self._draw(laws, set())
             return
-        self._track(row)
+        self._track(row, self.tracker)
+        # What leads elsewhere spoilt the map before it was known.
+        leaps, known = self.tracker.outcomes.leaps if self.tracker else set(), self._leaps
+        if self.tracker and leaps > known:
+            self._draw(self.tracker.laws, leaps)
 
-    def _track(self, row: int) -> None:
-        buffer, tracker = self._buffer, self.tracker
-        assert tracker is not None
+    def _draw(self, laws: Laws, leaps: set[tuple[int, int]]) -> None:
+        """Draw the map anew from all transitions so far."""
+        self.tracker, self._leaps = Tracker(laws, leaps), leaps
+        self._planner = Planner(self.tracker)
+        self._time, self._is_begun = 0, False
+        for row in range(self._n_seen):
+            if self.tracker is not None:
+                self._track(row, self.tracker)
+
+    def _track(self, row: int, tracker: Tracker) -> None:
+        buffer = self._buffer
         before, after = (
             self._view(int(column[row])) for column in (buffer.inputs, buffer.successors)
         )

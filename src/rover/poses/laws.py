@@ -81,9 +81,17 @@ class Laws:
         return tuple(a for a, shifts in enumerate(self.shifts[0]) if shifts)
 
     @cached_property
-    def turned(self) -> list[list[int]]:
-        """Heading after each action, by the heading before."""
-        return [[TIMES[k][move[0]] for move in self.moves] for k in range(8)]
+    def steps(self) -> list[list[tuple[int, tuple[int, int]]]]:
+        """By heading, each action that moves, with the next heading · AREA and what it adds to the
+        cell."""
+        return [
+            [
+                (a, (TIMES[k][move[0]] * AREA, self.shifts[k][a]))
+                for a, move in enumerate(self.moves)
+                if move != STILL
+            ]
+            for k in range(8)
+        ]
 
     @cached_property
     def shifts(self) -> list[list[int]]:
@@ -115,7 +123,7 @@ class Laws:
     def after(self, pose: int, action: int) -> int:
         """The pose after an action that moves."""
         k, cell = divmod(pose, AREA)
-        return self.turned[k][action] * AREA + cell + self.shifts[k][action]
+        return TIMES[k][self.moves[action][0]] * AREA + cell + self.shifts[k][action]
 
     @property
     def words(self) -> str:

@@ -71,3 +71,17 @@ def corners(view: IntArray | NDArray[np.uint8], shape: tuple[int, int], hidden: 
         found &= part != hidden
     row, column = np.nonzero(found)
     return np.asarray(row * shape[1] + column, np.int64)
+
+
+def undone(pose: int) -> int:
+    """The inverse of a pose: placed(pose, undone(pose)) is the first one."""
+    k, cell = divmod(pose, AREA)
+    point = np.array(divmod(cell, SIDE)) - SIDE // 2
+    back = int(-TURNS[INVERSE[k]] @ point @ SHIFTS)
+    return INVERSE[k] * AREA + CENTRE + back
+
+
+def away(pose: int) -> int:
+    """Steps along rows and columns from the first pose."""
+    row, column = divmod(pose % AREA, SIDE)
+    return abs(row - SIDE // 2) + abs(column - SIDE // 2)

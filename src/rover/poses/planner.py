@@ -11,6 +11,7 @@ from rover.poses.plane import AREA, SIDE
 from rover.poses.tracker import Tracker
 
 _NEAR = 3  # an unvisited place is preferred to unseen ones that are this many times as far
+_LEAPS = 3  # jumps from a cell whose end is not known
 _IDLE = 20  # random steps where nothing is left, as far as is known, before the next plan
 
 
@@ -22,14 +23,13 @@ class Planner:
     """
 
     def __init__(self, tracker: Tracker) -> None:
-        self.tracker, self.left = tracker, AREA
-        self._log = tracker.at
+        self.tracker, self.left, self._log = tracker, AREA, tracker.n_logs
         self.forget()
 
     def forget(self) -> None:
         """Plan anew: nothing is kept that does not follow from the map."""
-        self._path: deque[int] = deque()
-        self._goal = -1
+        self._path: deque[tuple[int, int]] = deque()  # actions, and poses that they lead to
+        self._goal = self._expected = -1
         self._beacons: set[int] | None = None
         self._idle = 0
 
@@ -37,9 +37,10 @@ class Planner:
         """The action at a view, towards what was never seen."""
         tracker = self.tracker
         laws = tracker.laws
-        front, beneath = tracker.code_ahead(view, laws.walks[0]), int(view[laws.centre])
+        outcomes = tracker.outcomes
+        front, beneath = outcomes.code_ahead(view, laws.walks[0]), int(view[laws.centre])
         for action, move in enumerate(laws.moves):
-            if move == STILL and tracker.tried[action, front, beneath] < 2:
+            if move == STILL and outcomes.tried[action, front, beneath] < 2:
                 return action
         self._renew()
         self._idle -= 1
@@ -48,7 +49,8 @@ class Planner:
             self._idle = 0 if self._path else _IDLE
         if not self._path:
             useful = [action for action, move in enumerate(laws.moves) if move != STILL]
-            return int(rng.choice(useful))
+            kept = [a for a in useful if (a, outcomes.code_ahead(view, a)) not in outcomes.leaps]
+            return int(rng.choice(kept or useful))
         return self._next(front)
 
     def tell_apart(self, view: Views) -> int | None:
@@ -60,21 +62,29 @@ class Planner:
         self._renew()
         if not self._path or not self._wanted(self._goal):
             self._plan(is_new_wanted=False)
-        return self._next(tracker.code_ahead(view, tracker.laws.walks[0])) if self._path else None
+        if not self._path:
+            return None
+        return self._next(tracker.outcomes.code_ahead(view, tracker.laws.walks[0]))
 
     def _renew(self) -> None:
-        """Forget the way where the log is another one."""
+        """Forget the way where the log is another one, or an action led elsewhere."""
         if self._log != self.tracker.n_logs:
             self._log = self.tracker.n_logs
             self.forget()
+        elif self._expected != self.tracker.here:
+            self._path.clear()
 
     def _next(self, front: int) -> int:
         """The next action of the way, or the one that opens what is in front."""
-        tracker, opened = self.tracker, self.tracker.opens.get(front)
-        is_step = self._path[0] in tracker.laws.walks
-        if is_step and opened is not None and not tracker.passable(self._path[0], front):
+        outcomes, opened = self.tracker.outcomes, self.tracker.outcomes.opens.get(front)
+        action, to = self._path[0]
+        is_step = action in outcomes.laws.walks
+        if is_step and opened is not None and not outcomes.passable(action, front):
+            self._expected = self.tracker.here
             return opened
-        return self._path.popleft()
+        self._path.popleft()
+        self._expected = to
+        return action
 
     def _plan(self, *, is_new_wanted: bool = True) -> None:
         """First to where hypotheses differ, if there are several; else to what is wanted."""
@@ -106,7 +116,10 @@ class Planner:
             return 0
         codes = plane.codes
         code = codes[cell]
-        if code not in tracker.stood and code not in self._leaps:
+        if (
+            code not in tracker.stood
+            and (tracker.laws.walks[0], code) not in tracker.outcomes.leaps
+        ):
             return 2
         if any(NOTHING in codes[i - 1 : i + 2] for i in (cell - SIDE, cell, cell + SIDE)):
             return 2
@@ -116,20 +129,20 @@ class Planner:
         """Find the shortest way to the nearest wanted pose, over known cells and within this
         episode; whether there is one."""
         tracker = self.tracker
-        self._leaps = tracker.leaps()
         goal, parents = self._nearest(tracker, self.left)
         self._path.clear()
         self._goal = goal
         while goal >= 0 and (step := parents[goal]) is not None:
-            goal, action = step
-            self._path.appendleft(action)
+            self._path.appendleft((step[1], goal))
+            goal = step[0]
         return bool(self._path)
 
     def _nearest(
         self, tracker: Tracker, left: int
     ) -> tuple[int, dict[int, tuple[int, int] | None]]:
         """The nearest wanted pose, −1 for none, and how every pose on the way was reached."""
-        codes, steps, leaps = tracker.work.codes, tracker.moves(), self._leaps
+        codes, edges = tracker.work.codes, tracker.edges
+        steps, leaps = tracker.outcomes.steps(), tracker.outcomes.leaps
         parents: dict[int, tuple[int, int] | None] = {tracker.here: None}
         layer, near, leap, depth = [tracker.here], (-1, 0), -1, 0
         while layer and depth < left and (near[0] < 0 or depth <= _NEAR * near[1]):
@@ -139,11 +152,17 @@ class Planner:
                 for action, turned, shift, free in steps[k]:
                     to = turned + cell + shift
                     code = codes[cell + shift]
+                    jumps = (action, code) in leaps
+                    if jumps:
+                        to = edges.get(cell + shift, to)
                     if to in parents or (shift and not free[code]):
                         continue
+                    if jumps and not tracker.settled:
+                        continue
                     parents[to] = pose, action
-                    if shift and code in leaps:  # a last resort
-                        leap = to if leap < 0 else leap
+                    if jumps and cell + shift not in edges:  # a last resort
+                        fewest = _LEAPS if leap < 0 else tracker.leapt[leap % AREA]
+                        leap = to if tracker.leapt[cell + shift] < fewest else leap
                         continue
                     following.append(to)
                     wanted = self._wanted(to)

@@ -32,7 +32,8 @@ def shown(poses: IntArray) -> IntArray:
 
 def states_of(buffer: Buffer, tracker: Tracker) -> PoseStates:
     """The transitions whose poses are known in a tracker's map."""
-    rows, before, after = np.array(tracker.labels, np.int64).reshape(-1, 3).T
+    rows, before, after = np.array(sorted(tracker.labels), np.int64).reshape(-1, 3).T
+    before, after = tracker.canonical(before), tracker.canonical(after)
     # Those behind a gap begin an episode of their own.
     follows = (rows[1:] == rows[:-1] + 1) & (before[1:] == after[:-1]) & ~buffer.is_end[rows[:-1]]
     begins, ends = np.append(True, ~follows), np.append(~follows, True)

@@ -1,21 +1,25 @@
 """The place of the agent: episodes as logs of views by relative poses, and their place in one map.
 
-After an action the pose g is g T_a or g, whichever the two views contradict less. An episode begins
-at an unknown pose: hypotheses are poses of its start in the map, dropped when a view contradicts
-what they foretell, until one is left. Only logs whose place is settled change the map.
+An episode begins at an unknown pose: hypotheses are poses of its start in the map, dropped when a
+view contradicts what they foretell, until one is left. Only logs whose place is settled change the
+map. A log without a hypothesis is looked for anywhere in the map.
+
+A closed surface has several images on the plane: isometries of the map onto itself. They are looked
+for from views that are foretold elsewhere, and tested on the whole map.
 """
 
 from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping
-from enum import IntEnum
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import numpy as np
 
-from rover.poses.laws import NOTHING, STILL, Laws, Views, compared, overlap
+from rover.arrays import IntArray
+from rover.poses.laws import NOTHING, Laws, Views
+from rover.poses.outcomes import Outcome, Outcomes
 from rover.poses.plane import (
     AREA,
     CENTRE,
@@ -23,30 +27,24 @@ from rover.poses.plane import (
     SIDE,
     TURNS,
     all_placed,
+    away,
     corners,
     placed,
+    undone,
 )
 
-_FORETOLD, _FORETOLD_LATER, _FORETOLD_ANYWHERE = 3, 1, 8
-"""Corners that the map has to foretell before a last hypothesis is believed: of a start, of a start
-after three settled episodes, and of a place that may be anywhere."""
-_AHEAD = 8
-"""Corners more than all others that a hypothesis has to foretell to be believed alone."""
-_DOUBTS = 3  # contradicted episodes in a row, after which the map is thrown away
+_FORETOLD, _FORETOLD_ANYWHERE = 3, 8
+"""Corners that the map has to foretell before a last hypothesis is believed, of a start and of a
+place that may be anywhere; the latter, more than all others, make one believed among several."""
+_DOUBTS, _SURE = 3, 3
+"""Contradicted episodes in a row after which the map is thrown away; and settled ones after which a
+single corner is enough to believe a start."""
 _CONTRADICTED = 6  # episodes, after which positions are inferred no longer if few were foretold
-_ANYWHERE = 64  # places that are pursued, of a view that fits in many
-_CONFLICTS, _BLAMED = 8, 0.9
-"""Contradictions, and the share of them that one symbol takes part in, which says that this symbol
-stands for what is not seen."""
-
-
-class Outcome(IntEnum):
-    """Outcomes of an action."""
-
-    MOVED = 0
-    STAYED = 1
-    ENDED = 2
-    JUMPED = 3
+_ANYWHERE, _TEXTURE, _PATIENCE = 16, 4, 8
+"""Places that are pursued of a view; corners that it needs; and steps between two such searches."""
+_IMAGES, _OVERLAP, _REACH = 50, 0.25, 2.6
+"""Cells of the map, other than of the most frequent symbol, that an isometry of it has to foretell;
+the share of the map that it has to foretell; and how far images are drawn, in its lengths."""
 
 
 class Plane:
@@ -60,38 +58,31 @@ class Plane:
 
 
 class Tracker:
-    """The map that the laws of actions draw, and the pose in it.
+    """The map that the laws of actions draw, and the pose in it; some actions on some symbols are
+    known to lead elsewhere.
 
     Call :meth:`begin` with the first view of an episode, :meth:`step` for every transition, and
     :meth:`end`. Views are flat arrays (h·w,) of symbols.
 
     Attributes:
-        laws: of the actions.
+        outcomes: of actions.
         main: the map; `work` its copy that the episode draws on.
-        table: by action and the symbol ahead, how often each :class:`Outcome` was seen.
         labels: row of a transition, pose before and pose after, of the settled logs of this map.
-        n_logs: how often the place of the episode became another one.
+        edges: poses that jumps led to, by the cell that was entered.
+        leapt: how often jumps led from a cell.
+        images: isometries of the map onto itself, as poses, the first one first.
         settled: whether the place of the episode is known.
         hypotheses: where it may have begun; `at` is the one that is acted on.
+        n_logs: how often the place of the episode became another one.
         stood: how often the agent stood on a symbol.
-        opens: symbols ahead that an action in place changes, with that action.
-        tried: how often an action in place was tried with the symbols ahead and beneath.
         figures: counts of what happened, to be shown.
     """
 
-    def __init__(self, laws: Laws) -> None:
-        self.laws = laws
-        self.pairs = [overlap(move, laws.shape) for move in laws.moves]
-        self._same = overlap(STILL, laws.shape)
-        self.table: list[dict[int, list[int]]] = [{} for _ in laws.moves]
+    def __init__(self, laws: Laws, leaps: Iterable[tuple[int, int]] = ()) -> None:
+        self.outcomes = Outcomes(laws, set(leaps))
         self.stood: Counter[int] = Counter()
-        self.tried: Counter[tuple[int, int, int]] = Counter()
-        self.opens: dict[int, int] = {}
         self.figures: Counter[str] = Counter()
-        self._conflicts = np.zeros(256)
-        self._n_conflicts = 0
-        self.settled, self.n_logs = False, 0
-        self.at = self.pose = CENTRE
+        self.settled, self.n_logs, self.at, self.pose = False, 0, CENTRE, CENTRE
         self.hypotheses: list[int] = []
         self.forget()
 
@@ -99,57 +90,37 @@ class Tracker:
         """Throw the map away."""
         self.main = self.work = Plane()
         self.labels: list[tuple[int, int, int]] = []
-        self.n_settled = self.n_doubts = 0
+        self.edges: dict[int, int] = {}
+        self.leapt: Counter[int] = Counter()
+        self.images = [CENTRE]
+        self.n_settled = self.n_doubts = self._length = 0
         self.figures["maps"] += 1
+
+    @property
+    def laws(self) -> Laws:
+        """The laws of the actions."""
+        return self.outcomes.laws
 
     @property
     def here(self) -> int:
         """The pose in the map, as far as it is known."""
         return placed(self.at, self.pose)
 
-    def code_ahead(self, view: Views, action: int) -> int:
-        """The symbol where an action leads; −1 outside of the view."""
-        cell = self.laws.ahead[action]
-        return -1 if cell < 0 else int(view[cell])
+    @property
+    def is_refuted(self) -> bool:
+        """True if the map contradicted most of the episodes that should have been foretold."""
+        n, foretold = self.figures["contradicted"], self.figures["foretold"]
+        return n >= _CONTRADICTED and n > 2 * foretold
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Tracker:
-        """Another one that knows the same, between two episodes."""
-        other = Tracker(self.laws)
-        other.main = other.work = Plane(self.main)
-        other.table, other.opens = copy.deepcopy(self.table), dict(self.opens)
-        other.stood, other.tried = self.stood.copy(), self.tried.copy()
-        other.n_settled = self.n_settled
-        return other
-
-    def content(self) -> dict[str, Any]:
-        """Everything known between two episodes, for a file."""
-        cells = np.flatnonzero(self.main.array != NOTHING)
-        return {
-            "shape": list(self.laws.shape),
-            "moves": [list(move) for move in self.laws.moves],
-            "hidden": self.laws.hidden,
-            "cells": cells,
-            "codes": self.main.array[cells],
-            "visited": np.array(sorted(self.main.visited), np.int64),
-            "table": [[[code, *counts] for code, counts in one.items()] for one in self.table],
-            "stood": [[code, n] for code, n in self.stood.items()],
-            "opens": [[code, action] for code, action in self.opens.items()],
-            "n_settled": self.n_settled,
-        }
-
-    @classmethod
-    def from_content(cls, content: Mapping[str, Any]) -> Self:
-        """Read what :meth:`content` returned."""
-        height, width = content["shape"]
-        moves = tuple((int(k), int(row), int(column)) for k, row, column in content["moves"])
-        tracker = cls(Laws((int(height), int(width)), moves, int(content["hidden"])))
-        tracker.main.array[np.asarray(content["cells"])] = np.asarray(content["codes"])
-        tracker.main.visited = set(np.asarray(content["visited"]).tolist())
-        tracker.table = [{int(code): list(n) for code, *n in one} for one in content["table"]]
-        tracker.stood = Counter({int(code): int(n) for code, n in content["stood"]})
-        tracker.opens = {int(code): int(action) for code, action in content["opens"]}
-        tracker.n_settled = int(content["n_settled"])
-        return tracker
+    def canonical(self, poses: IntArray) -> IntArray:
+        """Of the images of poses (n,) those nearest to where the map begins."""
+        if len(self.images) == 1:
+            return poses
+        images = np.stack([all_placed(image, poses) for image in self.images])
+        row, column = np.divmod(images % AREA, SIDE)
+        far = (abs(row - SIDE // 2) + abs(column - SIDE // 2)) * 8 * AREA + images
+        nearest = np.take_along_axis(images, far.argmin(axis=0)[None], 0)[0]
+        return np.asarray(nearest, np.int64)
 
     # episodes
 
@@ -157,27 +128,21 @@ class Tracker:
         """Begin an episode."""
         if self.n_doubts >= _DOUBTS:
             self.forget()
-        start = [k * AREA + CENTRE for k in (self.laws.headings if self.main.visited else (0,))]
-        self._open_log(view, start, from_start=True)
+        headings = self.laws.headings if self.main.visited else (0,)
+        self._open_log(view, [k * AREA + CENTRE for k in headings], is_start=True)
 
     def step(self, before: Views, action: int, after: Views, *, ended: bool, row: int) -> None:
         """Take in a transition, by its number."""
-        laws = self.laws
-        outcome = self._judge(before, action, after, ended=ended)
-        walk = laws.walks[0] if laws.walks else action
-        front = self.code_ahead(before, walk)
-        if laws.moves[action] == STILL:
-            self.tried[action, front, int(before[laws.centre])] += 1
-            if self.code_ahead(after, walk) != front:
-                self.opens[front] = action
-        if outcome == Outcome.JUMPED:
-            self.figures["jumps"] += 1
-            self._close_log()
-            self._open_log(after, [], from_start=False)
+        laws, hidden = self.laws, self.laws.hidden
+        outcome, taken = self.outcomes.take_in(before, action, after, ended=ended)
+        self._hide(hidden)
+        front, began = self.outcomes.code_ahead(before, action), self.pose
+        is_leap = taken >= 0 and not ended and (action, front) in self.outcomes.leaps
+        if outcome == Outcome.JUMPED or is_leap:
+            self._jump(after, action, row)
             return
-        began = self.pose
-        if outcome == Outcome.MOVED or (ended and self._has_moved(before, action, after)):
-            self.pose = laws.after(began, action)
+        if taken >= 0:
+            self.pose = laws.after(began, taken)
             if action in laws.walks:
                 self._trail.add((action, front))
         self._steps.append((row, began, self.pose))
@@ -188,126 +153,38 @@ class Tracker:
         """End the episode."""
         self._close_log()
 
-    # outcomes
-
-    def _has_moved(self, before: Views, action: int, after: Views) -> bool:
-        moved, stayed = (
-            compared(self.laws, pairs, before, after)[2].sum()
-            for pairs in (self.pairs[action], self._same)
-        )
-        return bool(moved <= stayed)
-
-    def _judge(self, before: Views, action: int, after: Views, *, ended: bool) -> Outcome:
-        """The outcome of an action, which is counted if the views tell."""
-        code, walks = self.code_ahead(before, action), action in self.laws.walks
-        counts = self.table[action].setdefault(code, [0, 0, 0, 0])
-        if walks and code == self.laws.hidden != NOTHING:
-            self._see_hidden(NOTHING)
-        moved = compared(self.laws, self.pairs[action], before, after)
-        stayed = compared(self.laws, self._same, before, after)
-        misses = int(moved[2].sum()), int(stayed[2].sum())
-        if self.laws.hidden == NOTHING:
-            self._blame(*(stayed if walks and misses[1] <= misses[0] else moved)[:2])
-        worst = 0.5 if self.laws.hidden == NOTHING else 0.2
-        is_lost = misses[0] > worst * len(moved[2])
-        if ended:
-            outcome = Outcome.ENDED
-        elif is_lost and (not walks or misses[1] > worst * len(stayed[2])):
-            outcome = Outcome.JUMPED
-        elif walks and misses[0] == misses[1]:
-            # Both may be: as it mostly was with this symbol ahead.
-            return Outcome.STAYED if counts[1] > counts[0] else Outcome.MOVED
-        else:
-            outcome = Outcome.STAYED if walks and misses[1] < misses[0] else Outcome.MOVED
-        counts[outcome] += 1
-        return outcome
-
-    def passable(self, action: int, code: int) -> bool:
-        """True if an action is believed to lead onto a symbol, as far as was tried."""
-        moved, stayed, ended, jumped = self.table[action].get(code, (0, 0, 0, 0))
-        passed = moved + jumped
-        return passed >= stayed + ended if passed else stayed < 2 and ended < 2
-
-    def leaps(self) -> set[int]:
-        """Symbols from which steps led elsewhere."""
-        counted = (one for a in self.laws.walks for one in self.table[a].items())
-        return {code for code, n in counted if n[3] >= 2 and n[3] > 0.03 * sum(n)}
-
-    def _blame(self, after: Views, before: Views) -> None:
-        """Look for the symbol of what is hidden: nearly all contradictions are with it."""
-        differ = after != before
-        if not differ.any():
-            return
-        self._n_conflicts += int(differ.sum())
-        for side in (after, before):
-            self._conflicts += np.bincount(side[differ], minlength=256)
-        if self._n_conflicts < _CONFLICTS:
-            return
-        entered = {code for a in self.laws.walks for code in self.table[a]}
-        found = np.flatnonzero(self._conflicts >= _BLAMED * self._n_conflicts).tolist()
-        blamed = [code for code in found if code not in entered]
-        if len(blamed) == 1:
-            self._see_hidden(blamed[0])
-
-    def _see_hidden(self, hidden: int) -> None:
-        """Take a symbol for the sign of what is hidden."""
-        laws = self.laws
-        self.laws = Laws(laws.shape, laws.moves, hidden)
-        self._conflicts, self._n_conflicts = np.zeros(256), 0
-        for plane in (self.main, self.work):
-            plane.array[plane.array == hidden] = NOTHING
-
-    def moves(self) -> list[list[tuple[int, int, int, bytes]]]:
-        """By heading, for each action that moves: itself, the next heading · AREA, what it adds to
-        the cell, and by symbol whether it leads onto it (256,)."""
-        laws = self.laws
-        useful = [action for action, move in enumerate(laws.moves) if move != STILL]
-        free = {
-            action: bytes(
-                code != NOTHING and (code in self.opens or self.passable(action, code))
-                for code in range(256)
-            )
-            for action in useful
-        }
-        return [
-            [(a, laws.turned[k][a] * AREA, laws.shifts[k][a], free[a]) for a in useful]
-            for k in range(8)
-        ]
-
-    def beacons(self) -> set[int]:
-        """Cells within two of those where not all hypotheses foretell the same."""
-        (k, cell), common = divmod(self.at, AREA), self.stood.most_common(1)[0][0]
-        cells = np.flatnonzero(self.main.array != NOTHING)
-        codes = self.main.array[cells]
-        apart = np.stack(np.divmod(cells, SIDE), 1) - np.divmod(cell, SIDE)
-        found = np.zeros(len(cells), np.bool_)
-        for start in self.hypotheses[1:]:
-            j, other = divmod(start, AREA)
-            # First back to the start, then from the other one.
-            points = np.divmod(other, SIDE) + apart @ TURNS[k] @ TURNS[j].T
-            there = self.main.array[points.clip(0, SIDE - 1) @ SHIFTS]
-            found |= (there != codes) & ((there != NOTHING) | (codes != common))
-        near = (SHIFTS * (np.indices((5, 5)).reshape(2, -1).T - 2)).sum(axis=1)
-        return set((cells[found][:, None] + near).ravel().tolist())
-
-    @property
-    def is_refuted(self) -> bool:
-        """True if the map contradicted most of the episodes that should have been foretold."""
-        n, foretold = self.figures["contradicted"], self.figures["foretold"]
-        return n >= _CONTRADICTED and n > 2 * foretold
+    def _jump(self, view: Views, action: int, row: int) -> None:
+        """Go on elsewhere: where the same cell led before, or at an unknown place."""
+        self.figures["jumps"] += 1
+        here = self.here
+        self._close_log()
+        entered = self.laws.after(here, action) % AREA if self.settled else -1
+        self.leapt[entered] += 1
+        origin = (row, here, entered) if self.settled else None
+        known = [self.edges[entered]] if entered in self.edges else []
+        self._open_log(view, known, origin=origin)
 
     # logs
 
-    def _open_log(self, view: Views, starts: list[int], *, from_start: bool) -> None:
-        """Begin a log at an unknown pose, one of the starts as far as is known."""
-        fitting = [pose for pose in starts if self._misses(pose, view)[0] <= 1]
-        self._from_start, self._is_family = from_start, bool(fitting)
-        self.hypotheses = fitting
+    def _open_log(
+        self,
+        view: Views,
+        starts: list[int],
+        *,
+        is_start: bool = False,
+        origin: tuple[int, int, int] | None = None,
+    ) -> None:
+        """Begin a log at an unknown pose, one of the starts as far as is known; a jump led to it in
+        a row, from a pose, through a cell."""
+        self._is_start, self._origin = is_start, origin
         self._log: dict[int, Views] = {}
         self._steps: list[tuple[int, int, int]] = []
         self._trail: set[tuple[int, int]] = set()
-        self._foretold: dict[int, set[int]] = {pose: set() for pose in fitting}
+        self._searched = -_PATIENCE
         self.pose, self.settled = CENTRE, False
+        self.hypotheses = [pose for pose in starts if self._misses(pose, view)[0] <= 1]
+        self._is_family = bool(self.hypotheses)
+        self._foretold: dict[int, set[int]] = {pose: set() for pose in self.hypotheses}
         self._draw_first()
         self._note(view)
 
@@ -324,17 +201,27 @@ class Tracker:
         return plane
 
     def _draw(self, plane: Plane, pose: int, view: Views) -> None:
-        k, cell = divmod(pose, AREA)
-        where, laws = self.laws.window[k] + cell, self.laws
-        if laws.hidden == NOTHING:
-            known = plane.array[where] != NOTHING
-            self._blame(view[known], plane.array[where[known]])
-        keep = view != self.laws.hidden
+        """Draw a view, in all its images."""
+        hidden = self.laws.hidden
+        keep = view != hidden
         # What the agent stands on may show the agent.
-        keep[laws.centre] &= plane.codes[cell] == NOTHING
-        plane.array[where[keep]] = view[keep]
-        plane.visited.add(cell)
-        plane.taken.add(pose)
+        keep[self.laws.centre] &= plane.codes[pose % AREA] == NOTHING
+        for image in self.images:
+            k, cell = divmod(placed(image, pose) if len(self.images) > 1 else pose, AREA)
+            where = self.laws.window[k] + cell
+            if hidden == NOTHING:
+                known = plane.array[where] != NOTHING
+                self.outcomes.blame(view[known], plane.array[where[known]])
+            plane.array[where[keep]] = view[keep]
+            plane.visited.add(cell)
+            plane.taken.add(k * AREA + cell)
+        self._hide(hidden)
+
+    def _hide(self, known: int) -> None:
+        """Take the symbol of what is hidden off the maps, if it is another one than was known."""
+        if self.laws.hidden != known:
+            for plane in (self.main, self.work):
+                plane.array[plane.array == self.laws.hidden] = NOTHING
 
     def _misses(self, pose: int, view: Views, plane: Plane | None = None) -> tuple[int, int]:
         """Cells of a view that contradict the map, and cells compared."""
@@ -353,46 +240,89 @@ class Tracker:
                 return
         elif self.hypotheses:
             self._settle(view)
-        self._draw(self.work, self.here, view)
-        self.stood[self.work.codes[self.here % AREA]] += 1
+        elif self.main.visited and len(self._log) >= self._searched + _PATIENCE:
+            self._search(view)
+        here = self.here
+        self._draw(self.work, here, view)
+        self.stood[self.work.codes[here % AREA]] += 1
+        if len(self.images) > 1 and away(here) > self._length:
+            nearest = int(self.canonical(np.array([here]))[0])
+            self.at = placed(placed(nearest, undone(here)), self.at)
 
     def _settle(self, view: Views) -> None:
         """Drop hypotheses that a view contradicts; believe the one that is left, or far ahead."""
         found = corners(view, self.laws.shape, self.laws.hidden)
-        kept = []
-        for start in self.hypotheses:
-            pose = placed(start, self.pose)
-            wrong, n = self._misses(pose, view)
-            if wrong <= max(1, 0.05 * n):
-                kept.append(start)
-                where = self.laws.window[pose // AREA][found] + pose % AREA
-                known = where[self.main.array[where] == view[found]]
-                self._foretold[start].update(known.tolist())
+        kept = [start for start in self.hypotheses if self._fits(start, self.pose, view, found)]
         if len(kept) > 1 and len(found):
             order = sorted(kept, key=lambda start: -len(self._foretold[start]))
             first, second = (len(self._foretold[start]) for start in order[:2])
             # The others did not foretell what was seen.
-            kept = order[:1] if first >= second + _AHEAD else kept
+            kept = order[:1] if first >= second + _FORETOLD_ANYWHERE else kept
         self.hypotheses = kept
         if self.at not in kept:
             self._draw_first()
         if len(kept) == 1:
-            needed = _FORETOLD_LATER if self.n_settled >= _DOUBTS else _FORETOLD
-            needed = needed if self._is_family else _FORETOLD_ANYWHERE
-            self.settled = self.n_settled == 0 or len(self._foretold[kept[0]]) >= needed
+            needed = _FORETOLD_ANYWHERE
+            if self._is_family:
+                needed = _FORETOLD if self._is_start and self.n_settled < _SURE else 1
+            is_first = self._is_start and self.n_settled == 0
+            self.settled = is_first or len(self._foretold[kept[0]]) >= needed
+
+    def _fits(self, start: int, pose: int, view: Views, found: IntArray) -> bool:
+        """True if a view is not contradicted where it is if the log began in `start`; the corners
+        of it that are foretold are kept."""
+        k, cell = divmod(placed(start, pose), AREA)
+        wrong, n = self._misses(k * AREA + cell, view)
+        if wrong > max(1, 0.05 * n):
+            return False
+        where = self.laws.window[k][found] + cell
+        self._foretold[start].update(where[self.main.array[where] == view[found]].tolist())
+        return True
+
+    def _search(self, view: Views) -> None:
+        """Look for the log anywhere in the map."""
+        shape, hidden = self.laws.shape, self.laws.hidden
+        found = corners(view, shape, hidden)
+        if len(found) < _TEXTURE:
+            return
+        self._searched = len(self._log)
+        poses = self._anywhere(view, found, self.laws.headings)
+        starts = [placed(pose, undone(self.pose)) for pose in poses]
+        self._foretold = {start: set() for start in starts}
+        self.hypotheses = [
+            start
+            for start in starts
+            if all(
+                self._fits(start, pose, seen, corners(seen, shape, hidden))
+                for pose, seen in self._log.items()
+            )
+        ]
+        if self.hypotheses:
+            self._is_family = False
+            self._draw_first()
+            self._settle(view)
+
+    def _anywhere(self, view: Views, found: IntArray, headings: Iterable[int]) -> list[int]:
+        """The poses from which a view with corners (n,) is foretold best; none if there are too
+        many."""
+        cells, seen = np.array(sorted(self.main.visited)), view != self.laws.hidden
+        poses = []
+        for k in headings:
+            there = self.main.array[self.laws.window[k][found] + cells[:, None]]
+            alike = cells[(there == view[found]).sum(axis=1) >= max(_TEXTURE, 0.5 * len(found))]
+            around = self.main.array[self.laws.window[k] + alike[:, None]]
+            wrong = (seen & (around != NOTHING) & (around != view)).sum(axis=1)
+            poses += (k * AREA + alike[wrong <= 1]).tolist()
+        return poses if len(poses) <= _ANYWHERE else []
 
     def _lose(self, view: Views) -> None:
         """The map is contradicted: forget what this log drew, and begin another one."""
         self.figures["lost"] += 1
         self.n_doubts += 1
         if self._trail:
-            # Most likely a jump that did not show: blame the rarest symbol that was entered.
-            tables = self.table
-            action, code = min(sorted(self._trail), key=lambda one: sum(tables[one[0]][one[1]]))
-            counts = tables[action][code]
-            counts[3] += sum(counts) < 0.1 * sum(map(sum, tables[action].values()))
-        self._conflicts, self._n_conflicts = np.zeros(256), 0
-        self._open_log(view, [], from_start=False)
+            self.outcomes.blame_jump(self._trail)
+        self.outcomes.forget_conflicts()
+        self._open_log(view, [])
 
     def _close_log(self) -> None:
         """The map takes a log over if its place is known."""
@@ -400,10 +330,11 @@ class Tracker:
         self.figures["settled" if self.settled else "unsettled"] += 1
         if self.settled:
             self.main, self.n_doubts = self.work, 0
-            self.figures["foretold"] += self._is_family and self.n_settled > 0
-            self.n_settled += self._is_family
+            self.figures["foretold"] += self._is_start and self.n_settled > 0
+            self.n_settled += self._is_start
             self._label()
-        elif self._from_start and not self.hypotheses:
+            self._find_images()
+        elif self._is_start and not self.hypotheses:
             self.n_doubts += 1
             self.figures["contradicted"] += 1
         elif self._is_family:
@@ -411,11 +342,8 @@ class Tracker:
 
     def _compare_alone(self) -> None:
         """Let an unsettled log of the start become the map, if it tells more than the map."""
-        alone, common = self._drawn(Plane(), CENTRE), self.stood.most_common(1)[0][0]
-        rich, poor = (
-            int(((plane.array != NOTHING) & (plane.array != common)).sum())
-            for plane in (alone, self.main)
-        )
+        alone = self._drawn(Plane(), CENTRE)
+        rich, poor = (len(self._features(plane)) for plane in (alone, self.main))
         if rich == poor == 0:  # nothing tells headings apart: any will do
             self.main = self.work
             self._label()
@@ -425,7 +353,128 @@ class Tracker:
             self._label()
 
     def _label(self) -> None:
+        """Keep the poses of the log, where it began, and the jump that led to it."""
+        if self._origin is not None:
+            row, before, entered = self._origin
+            self.edges[entered] = self.at
+            self.labels.append((row, before, self.at))
         steps = np.array(self._steps, np.int64).reshape(-1, 3)
         poses = all_placed(self.at, steps[:, 1:]).tolist()
-        rows = steps[:, 0].tolist()
-        self.labels += [(row, *pair) for row, pair in zip(rows, poses, strict=True)]
+        self.labels += [(row, *pair) for row, pair in zip(steps[:, 0].tolist(), poses, strict=True)]
+
+    # images
+
+    def _features(self, plane: Plane) -> IntArray:
+        """Cells (n,) of other symbols than the one that was stood on most."""
+        array, common = plane.array, self.stood.most_common(1)[0][0]
+        return np.flatnonzero((array != NOTHING) & (array != common))
+
+    def _find_images(self) -> None:
+        """Look for isometries of the map onto itself, from the view of the log with most to see."""
+        shape, hidden = self.laws.shape, self.laws.hidden
+        found = {pose: corners(view, shape, hidden) for pose, view in self._log.items()}
+        pose = max(found, key=lambda one: len(found[one]))
+        if len(found[pose]) < 2 * _TEXTURE:
+            return
+        here, cells = placed(self.at, pose), np.flatnonzero(self.main.array != NOTHING)
+        codes, features = self.main.array[cells], self._features(self.main)
+        for other in self._anywhere(self._log[pose], found[pose], range(8)):
+            image = placed(other, undone(here))
+            # Deck transformations leave no point where it is, done twice neither.
+            is_free = image // AREA in (0, *range(4, 8)) and placed(image, image) != CENTRE
+            if not is_free or image in self.images or away(image) > SIDE // 4:
+                continue
+            there = self.main.array[all_placed(image, cells) % AREA]
+            there_too = self.main.array[all_placed(image, features) % AREA]
+            same, known = there_too == self.main.array[features], there != NOTHING
+            if known.mean() < _OVERLAP or same.sum() < _IMAGES:
+                continue
+            if not (known & (there != codes)).any():
+                self._fold(image)
+                return
+
+    def _fold(self, image: int) -> None:
+        """Draw all images of the map by an isometry of it onto itself, and by those known."""
+        self.figures["images"] += 1
+        steps = {one for each in [*self.images, image] for one in (each, undone(each))}
+        self._length = max(self._length, away(image))
+        found, fresh = {CENTRE}, [CENTRE]
+        while fresh:
+            further = {placed(one, step) for one in fresh for step in steps} - found
+            fresh = [one for one in sorted(further) if away(one) <= _REACH * self._length]
+            found.update(fresh)
+        self.images = [CENTRE, *sorted(found - {CENTRE})]
+        old, self.main = self.main, Plane()
+        cells = np.flatnonzero(old.array != NOTHING)
+        taken = np.array(sorted(old.taken))
+        for one in self.images:
+            self.main.array[all_placed(one, cells) % AREA] = old.array[cells]
+            poses = all_placed(one, taken)
+            self.main.taken.update(poses.tolist())
+            self.main.visited.update((poses % AREA).tolist())
+        self.work = self.main
+
+    # hypotheses
+
+    def beacons(self) -> set[int]:
+        """Cells within two of those where not all hypotheses foretell the same."""
+        (k, cell), common = divmod(self.at, AREA), self.stood.most_common(1)[0][0]
+        cells = np.flatnonzero(self.main.array != NOTHING)
+        codes = self.main.array[cells]
+        apart = np.stack(np.divmod(cells, SIDE), 1) - np.divmod(cell, SIDE)
+        found = np.zeros(len(cells), np.bool_)
+        for start in self.hypotheses[1:]:
+            j, other = divmod(start, AREA)
+            # First back to the start, then from the other one.
+            points = np.divmod(other, SIDE) + apart @ TURNS[k] @ TURNS[j].T
+            there = self.main.array[points.clip(0, SIDE - 1) @ SHIFTS]
+            found |= (there != codes) & ((there != NOTHING) | (codes != common))
+        near = (SHIFTS * (np.indices((5, 5)).reshape(2, -1).T - 2)).sum(axis=1)
+        return set((cells[found][:, None] + near).ravel().tolist())
+
+    # files
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tracker:
+        """Another one that knows the same, between two episodes."""
+        other = Tracker(self.laws)
+        other.main = other.work = Plane(self.main)
+        for name in ("outcomes", "stood", "edges", "images", "n_settled", "_length"):
+            setattr(other, name, copy.deepcopy(getattr(self, name)))
+        return other
+
+    def content(self) -> dict[str, Any]:
+        """Everything known between two episodes, for a file."""
+        cells, table = np.flatnonzero(self.main.array != NOTHING), self.outcomes.table
+        return {
+            "shape": list(self.laws.shape),
+            "moves": [list(move) for move in self.laws.moves],
+            "hidden": self.laws.hidden,
+            "cells": cells,
+            "codes": self.main.array[cells],
+            "visited": np.array(sorted(self.main.visited), np.int64),
+            "table": [[[code, *counts] for code, counts in one.items()] for one in table],
+            "counts": [list(map(list, one.items())) for one in self._counted()],
+            "images": self.images,
+            "length": self._length,
+            "n_settled": self.n_settled,
+        }
+
+    def _counted(self) -> tuple[dict[int, int], ...]:
+        return self.stood, self.outcomes.opens, self.edges
+
+    @classmethod
+    def from_content(cls, content: Mapping[str, Any]) -> Self:
+        """Read what :meth:`content` returned."""
+        height, width = content["shape"]
+        moves = tuple((int(k), int(row), int(column)) for k, row, column in content["moves"])
+        tracker = cls(Laws((int(height), int(width)), moves, int(content["hidden"])))
+        tracker.main.array[np.asarray(content["cells"])] = np.asarray(content["codes"])
+        tracker.main.visited = set(np.asarray(content["visited"]).tolist())
+        table = [{int(code): list(n) for code, *n in one} for one in content["table"]]
+        tracker.outcomes.table = table
+        tracker.outcomes._count_leaps()
+        for known, stored in zip(tracker._counted(), content["counts"], strict=True):
+            known.update({int(key): int(value) for key, value in stored})
+        tracker.images = [int(image) for image in content["images"]]
+        tracker._length, tracker.n_settled = int(content["length"]), int(content["n_settled"])
+        return tracker
