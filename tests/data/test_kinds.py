@@ -153,6 +153,16 @@ KINDS = [
         r"observations are outside their space: .* (10|11)\.0",
     ),
 ]
+KINDS.append(
+    (
+        a(
+            Row,
+            observation_space=spaces.Box(0, 99, (2,), np.float32),
+            seen=lambda self: np.array([self.place, self.age], np.float32),
+        ),
+        "a number only grows: 1 of the observation changed in 100%",
+    )
+)
 OF_OBJECTS = [
     (HalfSeeded, r"the seed does not repeat step 2\d of episode 0"),
     (a(Row, reset=unseeded_reset), r"reset\(seed=0\) begins elsewhere"),

@@ -7,18 +7,18 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from small_envs import bytes_place
-from walled_points import ARENAS, random_walk, success
+from walled_points import ARENAS, WalledPoint, random_walk, success
 
 import rover
 from rover.cli import main
 from rover.data import Buffer, relabel
 from rover.envs import GridWorld, finite_dynamics
 from rover.envs.wrappers import FunctionReward
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.evaluation.regret import FiniteTasks, expected_returns
 from rover.policies import ValuePolicy, load_policy
-from rover.solving import goal_regret, goal_states, reward_regret
+from rover.solving import PointGoal, goal_regret, goal_states, reward_regret
 from rover.solving.tasks import reward_task
 from rover.storage import read_run_config
 from rover.training.agent import Agent
@@ -323,3 +323,49 @@ def test_offline_learning_takes_several_runs(runs, tmp_path):
     assert read_run_config(tmp_path / "learned").source == ", ".join(map(str, runs))
     env = gym.make(GRID, goal=(2, 0))
     assert rover.load_policy(tmp_path / "learned" / "policy.safetensors").check_fits(env) is None
+
+
+class NoisyWall(WalledPoint):
+    """Steps that are disturbed beside the wall."""
+
+    def moved(self, change):
+        return super().moved(change + self.np_random.normal(0.0, 0.02, 2))
+
+
+class MovingGoal(gym.Env):
+    """A row of 9 places; a reward, which is not shown, waits at either end in turn."""
+
+    observation_space, action_space = gym.spaces.Discrete(9), gym.spaces.Discrete(2)
+    n_steps = 0
+
+    def reset(self, **options):
+        super().reset(**options)
+        self.place, self.goal, self.age = 4, 8, 0
+        return self.place, {}
+
+    def step(self, action):
+        MovingGoal.n_steps += 1
+        self.place = min(max(self.place + 2 * int(action) - 1, 0), 8)
+        self.age += 1
+        reward = float(self.place == self.goal)
+        self.goal = 8 - self.goal if reward else self.goal
+        return self.place, reward, False, self.age == 60, {}
+
+
+def test_a_reward_that_moves_unseen_is_named_and_a_factory_spares_the_own_environment():
+    agent, own = rover.Rover(MovingGoal, seed=0).learn(600), MovingGoal()
+    with pytest.warns(RoverWarning, match="the reward was another than when the same was done"):
+        rover.solve(agent, MovingGoal)
+    assert not hasattr(own, "place")
+    with pytest.warns(RoverWarning, match="the reward was another"):
+        rover.solve(agent, own)
+    assert own.age == 60  # in which all episodes were played again
+
+
+@pytest.mark.parametrize("form", [PointGoal, np.array, lambda at: lambda seen: seen[:, 0] > at[0]])
+def test_every_form_of_a_goal_says_that_motion_is_unexplained(form):
+    buffer = random_walk(NoisyWall(perturbation=0.05), 1500, 0)
+    goal = form([0.4, 0.5], [0, 1], 0.1) if form is PointGoal else form([0.4, 0.5])
+    goal = goal.astype(np.float32) if isinstance(goal, np.ndarray) else goal
+    with pytest.warns(RoverWarning, match="of the motion unexplained"):
+        rover.solve(buffer, goal=goal)

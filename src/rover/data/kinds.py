@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rover.data.buffer import Buffer
 
 
+# Transitions from which on a number is said to grow.
+_FEWEST_MOVES = 100
+
+
 def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
     """A message for each kind that transitions are of, whose name ends with a colon.
 
@@ -27,7 +31,7 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
     """
     if len(made) == 0:
         return []
-    found = [*_ends(made), *_first_and_last(made), *jumping(made)]
+    found = [*_ends(made), *_first_and_last(made), *jumping(made), *_growing(made)]
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         rows = made.observations.rows
         slack = 1e-5 * np.maximum(1.0, np.abs(rows).max(axis=0))  # more than rounding
@@ -113,6 +117,25 @@ def _first_and_last(made: Buffer) -> Iterator[str]:
             f"the last observation of an episode is nothing: in all of {len(ends)} each number is "
             f"{row.min()}, a state that all actions seem to lead to. Return what is seen at the end"
         )
+
+
+def _growing(made: Buffer) -> Iterator[str]:
+    """Numbers that only grow, such as a count of steps, so that states do not come back."""
+    rows = made.observations.rows
+    if rows.ndim != 2 or rows.shape[1] < 2 or len(made) < _FEWEST_MOVES:
+        return
+    change = np.sign(rows[made.successors].astype(np.float64) - rows[made.inputs])
+    share = np.abs(change).mean(axis=0)
+    # Steps forward alone are a place, as long as others share its number.
+    for column in np.flatnonzero((np.ptp(change, axis=0) <= 1.0) & (share > 0.2)).tolist():
+        n_others = len(np.unique(np.delete(rows, column, axis=1), axis=0))
+        if n_others <= len(rows) / 2:
+            yield (
+                f"a number only grows: {column} of the observation changed in {share[column]:.0%} "
+                "of the steps, always one way, so that states do not come back and goals with it "
+                "are not reached. Leave it out (gymnasium.wrappers.TransformObservation), or give "
+                "goals in other numbers, rover.solving.PointGoal"
+            )
 
 
 def jumping(made: Buffer) -> tuple[str, str]:

@@ -54,7 +54,7 @@ class Policy(nn.Module, ABC):
     """Name of the class in a policy's file."""
 
     covers_by_draws: ClassVar[bool] = False
-    """Whether its most probable actions see a part of what its draws cover."""
+    """True if its most probable actions see but a part of what its draws cover."""
 
     distribution: ClassVar[Callable[..., Tensor]] = staticmethod(torch.softmax)
     """Action probabilities of logits (n, A), over ``dim``."""

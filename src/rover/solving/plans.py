@@ -226,6 +226,17 @@ def planned_policy(
     ).requires_grad_(False)
 
 
+def warn_of_unexplained(missed: float) -> None:
+    """Warn of a plan on a dynamics model that leaves this share of the motion unexplained."""
+    warnings.warn(
+        f"the dynamics model leaves {missed:.0%} of the motion unexplained, so that the plan is "
+        "not refined by simulation and its values may be optimistic, such as of a way through a "
+        "thin wall: evaluate it before use, and collect more steps if it fails",
+        RoverWarning,
+        stacklevel=4,
+    )
+
+
 def _read_by_arrival(points: Points, tasks: Tasks) -> BoolArray:
     """Mask (2, K): whether the rewards, and the ends, of tasks are read where steps end, rather
     than where they begin and from the action."""

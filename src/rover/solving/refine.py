@@ -13,7 +13,6 @@ near, and a plan would avoid an edge only when beside it.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -23,12 +22,16 @@ import torch
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray
-from rover.errors import RoverWarning
 from rover.evaluation.regret import warn_if_worse
 from rover.operators.kernels import gaussian_weights, interpolation_weights
 from rover.operators.values import iterate
 from rover.policies import ValuePolicy
-from rover.solving.plans import Experience, PlanSettings, planned_policy
+from rover.solving.plans import (
+    Experience,
+    PlanSettings,
+    planned_policy,
+    warn_of_unexplained,
+)
 from rover.solving.tasks import Tasks
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED, RefinedDynamics
 from rover.world.neighbours import MAX_SOLVED_LANDMARKS, NEIGHBOURS, SPACING
@@ -245,13 +248,7 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
             return policy
     assert other is not None
     if missed > 0.0:
-        warnings.warn(
-            f"the dynamics model leaves {missed:.0%} of the motion unexplained, so the plan was "
-            "not refined by simulation and its value estimate may be optimistic: evaluate it "
-            "before use, and collect more steps if it fails",
-            RoverWarning,
-            stacklevel=3,
-        )
+        warn_of_unexplained(missed)
     return other
 
 

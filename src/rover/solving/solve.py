@@ -27,6 +27,7 @@ from rover.solving.plans import (
     PlanSettings,
     Source,
     planned_policy,
+    warn_of_unexplained,
 )
 from rover.solving.refine import refined_policy
 from rover.solving.tasks import (
@@ -39,6 +40,7 @@ from rover.solving.tasks import (
     met,
     reward_task,
 )
+from rover.world.dynamics import MOST_UNEXPLAINED
 from rover.world.gated import FEWEST_MOVES, GatedSums
 from rover.world.net import FIRST_UNITS, time_units
 from rover.world.sampled import Controls, Sampling
@@ -184,6 +186,10 @@ def _goal_policy(
     stays = GoalObservation.within(experience.env) is not None if stay is None else stay
     points, rows = experience.points(), experience.rows(settings.ridge)
     tasks = goal_tasks(goals, points, rows, experience.env, stays=stays)
+    if points.neighbours is not None:
+        missed = points.neighbours.model.dynamics.unexplained
+        if missed > MOST_UNEXPLAINED:
+            warn_of_unexplained(missed)
     return planned_policy(experience, tasks, settings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from rover.arrays import BoolArray, FloatArray, IntArray, blocks
+from rover.arrays import BoolArray, FloatArray, IntArray, blocks, distinct_rows
 from rover.data import Buffer, RunningEpisode, as_reward, check_same_spaces, label
 from rover.envs import (
     GOALS,
+    Environment,
     GoalObservation,
     GridWorld,
     RewardFunction,
@@ -82,7 +84,7 @@ Reward = RewardFunction | Callable[..., Any] | NDArray[Any] | Sequence[float] | 
 """A reward: a function of (observations, actions, next observations), observations as they are
 stored (:class:`rover.envs.Spaces`) and with whole numbers as int64, of Dict and Tuple spaces an
 array for each part, that returns rewards (n,), or rewards (n,) and terminated (n,); one number per
-transition; or an environment's own."""
+transition; or the own one of an environment, or of one that a function without arguments makes."""
 
 OWN_REWARD = "own reward"
 """The name of the task that is the own reward of pretraining's environment."""
@@ -90,6 +92,9 @@ OWN_REWARD = "own reward"
 GOAL_RADIUS = 0.5
 """Distance at which a goal counts as reached where states do not repeat, in units of what five
 steps change."""
+
+_FEWEST_HIDDEN = 3
+"""Rewards that differ without a cause, from which on that is said."""
 
 _SHARES = np.arange(1, 7)[:, None, None] / 6.0  # of the displacement of repeated actions
 
@@ -276,6 +281,9 @@ def reward_task(
     """One reward of any form on stored transitions of an environment and a run's seed; the reward
     of an environment from observations where possible, else by playing the episodes again."""
     name, ends = "reward", buffer.terminated
+    made: Any = reward
+    if inspect.isclass(made) or (callable(made) and not inspect.signature(made).parameters):
+        reward = Environment.of(made).env
     if isinstance(reward, gym.Env):
         check_same_spaces(buffer, reward)
         world = reward.unwrapped
@@ -305,12 +313,27 @@ def reward_task(
             bad = np.flatnonzero(~np.isfinite(rewards))[0]
             raise NonFiniteError(f"rewards must be finite: transition {bad} is not")
     ends = ends | buffer.terminated
+    _warn_of_hidden_reward(buffer, rewards)
     if not ends.any() and (rewards == rewards[0]).all():
         raise ConfigurationError(
             f"every transition earns {rewards[0]:g} and none ends the task, so every policy is as "
             "good as any other: the data never reached what the reward is for"
         )
     return Tasks(rewards[:, None].astype(np.float64), ends[:, None], (name,))
+
+
+def _warn_of_hidden_reward(buffer: Buffer, rewards: NDArray[Any]) -> None:
+    """Say that one transition earned different rewards (n,), although its outcomes are certain."""
+    first, index = distinct_rows(buffer.inputs, buffer.actions, buffer.successors)
+    differs = ~np.isclose(rewards, rewards[first][index])
+    if differs.sum() >= _FEWEST_HIDDEN and buffer.counts().outcome_variance == 0.0:
+        warnings.warn(
+            f"in {differs.sum()} transitions the reward was another than when the same was done "
+            "before, although outcomes are certain: something that observations do not show "
+            "decides it, such as a goal that moves. Show it; else the plan is for the mean",
+            RoverWarning,
+            stacklevel=4,
+        )
 
 
 def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
