@@ -139,15 +139,21 @@ def read_tensors(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
     with fitting(f"{path} is no file of rover, or is damaged; restore it from a copy"):
         # Opening compares the length of the file with its header, and reads no tensor.
         file: Any = safetensors.safe_open(path, "pt")
-        header = json.loads(file.metadata()["rover"])
-        version, stored_kind, content = int(header["format"]), header["kind"], header["content"]
+        text = file.metadata()["rover"]
+        header = json.loads(text)
+        version, stored_kind = int(header["format"]), header["kind"]
     _check_format(path, version, _TENSOR_FORMAT, header.get("written_by"))
     if stored_kind != kind:
         raise ArtefactError(f"{path} is a {stored_kind}, not a {kind}; give the path of a {kind}")
+
+    def filled(value: dict[str, Any]) -> Any:
+        """What a placeholder stands for, a clone, which outlives the file; or the value itself."""
+        if value.keys() == {_TENSOR}:
+            return file.get_tensor(value[_TENSOR]).clone()
+        return file.get_tensor(value[_ARRAY]).clone().numpy() if value.keys() == {_ARRAY} else value
+
     with fitting(f"{path} is damaged; restore it from a copy"):
-        # Clones outlive the file.
-        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        return {key: _filled(item, tensors) for key, item in content.items()}
+        return dict(json.loads(text, object_hook=filled)["content"])
 
 
 def _check_format(path: Any, stored: int, newest: int, writer: Any) -> None:
@@ -156,19 +162,6 @@ def _check_format(path: Any, stored: int, newest: int, writer: Any) -> None:
             f"{path} is of format {stored}, written by {writer}; this is rover {__version__}, "
             f"which reads formats up to {newest}: use that version"
         )
-
-
-def _filled(value: Any, tensors: Mapping[str, Any]) -> Any:
-    """`value` with tensors and arrays in place of the placeholders."""
-    if isinstance(value, list):
-        return [_filled(item, tensors) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value.keys() == {_TENSOR}:
-        return tensors[value[_TENSOR]]
-    if value.keys() == {_ARRAY}:
-        return tensors[value[_ARRAY]].numpy()
-    return {key: _filled(item, tensors) for key, item in value.items()}
 
 
 @contextmanager
