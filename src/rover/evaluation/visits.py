@@ -91,13 +91,10 @@ def data_coverage(
         median = np.sort(np.array(came[1:], np.float64))[len(references) // 2]
         figures["uniform_first_arrival"] = None if np.isnan(median) else int(median)
     if unit in ("states", "observations"):
-        inputs = [one.inputs[:n_steps] for one in buffers]
         n_actions = run.buffer.n_actions
-        pairs = [
-            x * n_actions + one.actions[:n_steps] for x, one in zip(inputs, buffers, strict=True)
-        ]
+        pairs = [one.inputs[:n_steps] * n_actions + one.actions[:n_steps] for one in buffers]
         tried = [len(np.unique(one)) for one in pairs]
-        known = [n_actions * len(np.unique(x)) for x in inputs]
+        known = [n_actions * len(np.unique(one // n_actions)) for one in pairs]
         for name, (ours, *theirs) in {"pairs_tried": tried, "pairs_known": known}.items():
             figures[name] = ours
             figures[f"uniform_{name}"] = float(np.mean(theirs)) if theirs else None

@@ -83,11 +83,8 @@ class _ObservationRecovery:
         if isinstance(space, spaces.Discrete):
             fits = shape == () and space.n == n_states and space.start == 0
         else:
-            fits = (
-                isinstance(space, spaces.Box)
-                and str(space.dtype) == dtype
-                and (space.shape == shape or space.shape == (*shape[2:], *shape[:2]))
-            )
+            is_shaped = space.shape in (shape, (*shape[2:], *shape[:2]))  # channels may be first
+            fits = isinstance(space, spaces.Box) and str(space.dtype) == dtype and is_shaped
         if not fits:
             states = f", {n_states} states" if shape == () else ""
             raise ConfigurationError(
@@ -288,10 +285,9 @@ class _RoverActorCriticPolicy(ActorCriticPolicy):
         policy, space = self.pretrained, self.observation_space
         self.vf_features_extractor: BaseFeaturesExtractor = FlattenExtractor(space)
         config = next((encoder.config for encoder in _encoders_of(policy)), None)
-        is_image = config is not None and config.observation_dtype == "uint8"
         if isinstance(policy, StatePolicy) and policy.form.dtype == "uint8":
             self.vf_features_extractor = _Pixels(space)
-        elif config and (config.kind == "scale" or is_image):
+        elif config and (config.kind == "scale" or config.observation_dtype == "uint8"):
             self.vf_features_extractor = RoverFeatures(
                 space, policy, freeze=self.freeze_encoder, scaled_images=False
             )
