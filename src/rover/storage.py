@@ -147,7 +147,7 @@ def read_tensors(path: str | os.PathLike[str], *, kind: str) -> dict[str, Any]:
         raise ArtefactError(f"{path} is a {stored_kind}, not a {kind}; give the path of a {kind}")
 
     def filled(value: dict[str, Any]) -> Any:
-        """What a placeholder stands for, a clone, which outlives the file; or the value itself."""
+        """The tensor or array of a placeholder, a clone that outlives the file; else the value."""
         if value.keys() == {_TENSOR}:
             return file.get_tensor(value[_TENSOR]).clone()
         return file.get_tensor(value[_ARRAY]).clone().numpy() if value.keys() == {_ARRAY} else value
