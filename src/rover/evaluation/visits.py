@@ -78,7 +78,12 @@ def data_coverage(
     buffers = [one.buffer for one in collectors]
     n_steps = min(map(len, buffers))
     tables = [one.observations.rows for one in buffers]
-    unit, labels = _labels(tables, repeats=repeats, states_of=states_of)
+    unit: Unit | None = "observations"
+    labels: Sequence[IntArray | None] = [None] * len(tables)
+    if states_of is not None:
+        unit, labels = "states", [*map(states_of, tables)]
+    elif tables[0].ndim > 1 and not repeats:
+        unit, labels = ("cells", _cells_of(tables)) if references else (None, [])
     is_sparse, came = zip(*[one.arrival.within(n_steps) for one in collectors], strict=True)
     figures: dict[str, Any] = dict.fromkeys(DATA_FIGURES) | {
         "visited_unit": unit,
@@ -112,19 +117,9 @@ def data_coverage(
     return figures, curves
 
 
-def _labels(
-    tables: Sequence[NDArray[Any]],
-    *,
-    repeats: bool,
-    states_of: Callable[[NDArray[Any]], IntArray] | None,
-) -> tuple[Unit | None, list[IntArray]]:
-    """Unit of what is counted, and the state, number or cell of each observation of each table."""
-    if states_of is not None:
-        return "states", [*map(states_of, tables)]
-    if tables[0].ndim == 1 or repeats:
-        return "observations", [np.arange(len(table)) for table in tables]
-    if len(tables) == 1:
-        return None, []
+def _cells_of(tables: Sequence[NDArray[Any]]) -> list[IntArray]:
+    """The cell of each observation of each table, −1 of those that are left out, on a net over all
+    tables but the first."""
     rng = np.random.default_rng(0)  # draws the directions of the projection, and no subset
     project = Projection(tables[0].shape[1:], rng)
     chosen = [evenly_spaced(len(table), MAX_POINTS) for table in tables]
@@ -134,7 +129,7 @@ def _labels(
     labels = [np.full(len(table), -1, np.int64) for table in tables]
     for label, rows, shown in zip(labels, chosen, points, strict=True):
         label[rows] = net.cells_of(shown, rng)
-    return "cells", labels
+    return labels
 
 
 def random_references(
