@@ -354,7 +354,8 @@ def test_a_table_that_steps_contradict_is_dropped(tmp_path):
 
 
 @pytest.mark.parametrize(("n", "kept"), [(100, 100), (600, 256)])
-def test_continuous_actions_of_others_are_the_buffers_own(n, kept):
+@pytest.mark.parametrize("is_told", [True, False])
+def test_continuous_actions_of_others_are_the_buffers_own(n, kept, is_told):
     rng = np.random.default_rng(0)
     taken = rng.uniform(-1.0, 1.0, size=(n, 2)).astype(np.float32)
     seen = rng.normal(size=(n + 1, 3)).astype(np.float32)
@@ -365,7 +366,7 @@ def test_continuous_actions_of_others_are_the_buffers_own(n, kept):
     none = np.zeros(n, bool)
     expected = pytest.warns(RoverWarning, match=r"600 different .* rounded to 256, which leaves")
     with expected if n > kept else contextlib.nullcontext():
-        buffer = Buffer.from_arrays(seen, taken, None, none, none, env=env)
+        buffer = Buffer.from_arrays(seen, taken, None, none, none, env=env if is_told else None)
     assert buffer.n_actions == kept
     apart = np.abs(buffer.taken(buffer.actions) - taken).max()
     assert apart < 0.2 if n > kept else apart == 0.0

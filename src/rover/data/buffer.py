@@ -138,7 +138,7 @@ class Buffer:
             rewards: (n,) finite, or None: none are stored.
             terminated, truncated: (n,) bool. Where neither ends the last episode it is truncated.
             env: what has the spaces of observations and actions; None: whole numbers from 0 to
-                the largest, and unbounded vectors.
+                the largest, unbounded observations, and actions within the recorded ones.
             episode_length: steps after which a recorded episode is another one, though nothing
                 ended: the transition into it never happened, and is left out.
 
@@ -476,4 +476,7 @@ def _spaces_of(observations: Any, actions: Any) -> Any:
         return gym.spaces.Box(-np.inf, np.inf, array.shape[1:], array.dtype.type)
 
     seen, taken = (counted(np.asarray(one)) for one in (observations, actions))
+    if isinstance(taken, gym.spaces.Box):  # which actions are bounded by
+        rows = np.asarray(actions)
+        taken = gym.spaces.Box(rows.min(axis=0), rows.max(axis=0), dtype=rows.dtype.type)
     return SimpleNamespace(observation_space=seen, action_space=taken)

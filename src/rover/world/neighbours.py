@@ -170,6 +170,7 @@ class Neighbours:
         for _ in range(7):  # up to eight moves
             within = within @ once
             within.data[:] = 1.0
+        within.sort_indices()  # pairs are then found by bisection
         own = nearest(net.tree, begins, 1)[1]
         are_near = within[np.broadcast_to(own, index.shape).ravel(), index.ravel()] > 0.0
         weights = np.where(are_near.reshape(index.shape), weights, 0.0)
