@@ -76,8 +76,7 @@ def data_coverage(
     """
     collectors = [run, *references]
     buffers = [one.buffer for one in collectors]
-    n_steps = min(map(len, buffers))
-    tables = [one.observations.rows for one in buffers]
+    n_steps, tables = min(map(len, buffers)), [one.observations.rows for one in buffers]
     unit: Unit | None = "observations"
     labels: Sequence[IntArray | None] = [None] * len(tables)
     if states_of is not None:
