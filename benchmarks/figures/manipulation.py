@@ -55,6 +55,13 @@ def explored(
     return agent, float((np.linalg.norm(moves, axis=1) > 1e-3).mean())
 
 
+def is_met(view: GoalObservation, goal: NDArray[Any], seen: NDArray[Any]) -> NDArray[np.bool_]:
+    """The goal as a function of observations (n, d)."""
+    return np.asarray(
+        np.linalg.norm(seen[:, list(view.achieved)] - goal, axis=1) < view.goal_radius
+    )
+
+
 def learnt(task: str, steps: int, seed: int) -> Any:
     """SAC with hindsight goals, in the settings of its authors' example for Fetch."""
     from stable_baselines3 import SAC, HerReplayBuffer
@@ -77,7 +84,13 @@ def learnt(task: str, steps: int, seed: int) -> Any:
 
 
 def measure(
-    task: str, steps: int, seed: int, n_goals: int, agent_name: str, cover: list[int] | None
+    task: str,
+    steps: int,
+    seed: int,
+    n_goals: int,
+    agent_name: str,
+    cover: list[int] | None,
+    as_functions: bool,
 ) -> dict[str, Any]:
     """The figures of one seed."""
     env = gym.make(f"arenas/{task}-v0")
@@ -97,7 +110,10 @@ def measure(
     else:
         agent, moving = explored(task, steps, seed, agent_name, cover)
         exploring, began = time.process_time() - began, time.process_time()
-        policy = rover.solve(agent, goals=wanted)
+        goals: list[Any] = (
+            [partial(is_met, view, goal) for goal in wanted] if as_functions else wanted
+        )
+        policy = rover.solve(agent, goals=goals)
         solving = time.process_time() - began
 
     def followed(episode: int) -> Predict:
@@ -149,9 +165,10 @@ def main() -> None:
     arguments.add_argument("--goals", type=int, default=100)
     arguments.add_argument("--agent", default="rover")
     arguments.add_argument("--cover", type=int, nargs="+")
+    arguments.add_argument("--as-functions", action="store_true", help="goals as functions")
     asked = arguments.parse_args()
     begin()
-    how = asked.goals, asked.agent, asked.cover
+    how = asked.goals, asked.agent, asked.cover, asked.as_functions
     report(measure(asked.task, asked.steps, seed, *how) for seed in asked.seeds)
 
 
