@@ -30,7 +30,7 @@ _FAILED = 1
 # Columns of the table on the screen; the page has all of them, with intervals, and explains them.
 _SHOWN = (
     *("states_seen", "observations", "data_cells", "first_arrival", "steps_to_full_coverage"),
-    *("resampling_steps", "mean_coverage", "p_coverage_95", "cells", "knn_entropy"),
+    *("resampling_steps", "mean_coverage", "p_coverage_95", "cells"),
     *("optimality_ratio", "drop_optimality_ratio"),
 )
 

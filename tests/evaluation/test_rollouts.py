@@ -42,11 +42,10 @@ def test_sets_are_averaged_and_random_actions_are_as_wide_as_themselves():
     figures = one.measure(uniform, np.random.default_rng(1))
     rng = np.random.default_rng(1)
     sets = [one.measure(uniform, rng, n_sets=1) for _ in range(10)]
-    for name in ("cells", "knn_entropy"):
-        values = [each[name] for each in sets]
-        assert figures[name] == pytest.approx(np.mean(values))
-        assert figures[f"{name}_error"] == pytest.approx(np.std(values, ddof=1) / math.sqrt(10))
-        assert sets[0][f"{name}_error"] is None
+    values = [each["cells"] for each in sets]
+    assert figures["cells"] == pytest.approx(np.mean(values))
+    assert figures["cells_error"] == pytest.approx(np.std(values, ddof=1) / math.sqrt(10))
+    assert sets[0]["cells_error"] is None
     assert figures["n_steps"] == sum(each["n_steps"] for each in sets)
     ours, random = figures["cells"], one.uniform["cells"]
     errors = figures["cells_error"], one.uniform["cells_error"]
@@ -98,25 +97,13 @@ def test_no_visit_is_farther_than_epsilon_from_its_centre():
         assert diameter <= 2.0 * net.radius
 
 
-@pytest.mark.parametrize("width", [1, 2, 5])
-def test_the_entropy_of_a_gaussian(width):
-    net = CellNet(normal(0, 4000, width), np.random.default_rng(0))
-    exact = 0.5 * width * math.log(2.0 * math.pi * math.e)
-    rng = np.random.default_rng(0)
-    narrow, wide = (net.entropy(s * normal(1, 4000, width), rng) for s in (1.0, 5.0))
-    assert narrow == pytest.approx(exact, abs=0.12 * width)
-    assert wide - narrow == pytest.approx(width * math.log(5.0), abs=0.12 * width)
-
-
 def test_a_number_that_random_actions_never_change_opens_new_cells():
     uniform = np.column_stack([normal(0), np.zeros(1500)])
     visits = np.column_stack([normal(1), np.repeat([0.0, 5.0], 750)])
     net = CellNet(uniform, np.random.default_rng(0))
     assert count(net, visits) > 1.5 * count(net, uniform)
-    assert net.entropy(visits, np.random.default_rng(0)) is not None
     still = CellNet(np.ones((10, 2)), np.random.default_rng(0))
     assert count(still, np.ones((10, 2))) == 1
-    assert still.entropy(np.ones((10, 2)), np.random.default_rng(0)) is None
 
 
 def recorded(

@@ -91,8 +91,8 @@ def test_a_method_keeps_its_colour_and_strangers_take_free_ones():
 
 
 def test_reference_lines_have_names_in_the_legend(run):
-    summary = {**run.summary, "knn_entropy": -2.5, "uniform_knn_entropy": -2.07}
+    summary = {**run.summary, "cells": 70, "uniform_cells": 50}
     car = replace(run, records=[], summary=summary)
     figure = learning_curves({"rover": [car]})
-    assert figure.axes[-1].lines[-1].get_ydata()[0] == -2.07
+    assert figure.axes[-1].lines[-1].get_ydata()[0] == 50
     assert [text.get_text() for text in figure.legends[0].texts] == ["ROVER", "random actions"]

@@ -203,7 +203,7 @@ def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_t
     assert summary["optimal_coverage"] >= summary["uniform_coverage"]
     for name in ("p_coverage_95", "uniform_p_coverage_95", "optimal_p_coverage_95"):
         assert summary[name] * 100 == pytest.approx(round(summary[name] * 100))  # of 100 repeats
-    assert summary["cells"] is summary["knn_entropy"] is None
+    assert summary["cells"] is None
     points = [line["step"] for line in lines_of(finished) if "mean_coverage" in line]
     assert points == [25, 50, 75, 125, 200]  # each at least 1.5 times the one before
     again = Rover.resume(finished, env=make_grid())
@@ -214,7 +214,7 @@ def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_t
 def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(tmp_path):
     agent = make_agent("random", "MountainCar-v0", run_dir=tmp_path / "car", **MOUNTAIN).learn(1200)
     summary, lines = agent.summary(), lines_of(tmp_path / "car")
-    assert {"cells", "uniform_cells", "knn_entropy", "uniform_knn_entropy"} <= {*lines[0]}
+    assert {"cells", "uniform_cells"} <= {*lines[0]}
     points = [line["step"] for line in lines if "cells" in line]
     assert points == [50, 100, 150, 250, 400, 600, 900]
     assert 0.3 < summary["cells"] / summary["uniform_cells"] < 3.0  # random actions themselves

@@ -32,7 +32,6 @@ _ROLLOUT_NOTE = (
 
 _ROLLOUT_ROWS: list[tuple[str, ...]] = [
     ("cells visited", "{cells:,.0f} ± {cells_error:.0f}"),
-    ("k-NN entropy, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
     ("steps per episode", "{episode_length[mean]:,.1f}"),
     ("  95% interval", "{episode_length[low]:,.1f}–{episode_length[high]:,.1f}"),
     ("episodes that ended by themselves", "{terminated:.1%}"),

@@ -296,7 +296,6 @@ def _rows(agent: Agent[Any], summary: Mapping[str, Any]) -> list[tuple[str, ...]
         ("policy: probability of at least 95%", "{p_coverage_95:.1%}"),
         ("policy: J/J* (1 is best)", "{optimality_ratio:.4f}"),
         ("policy: cells of an evaluation", "{cells:,.0f} ± {cells_error:.0f}"),
-        ("policy: k-NN entropy, nats", "{knn_entropy:.2f} ± {knn_entropy_error:.2f}"),
         ("policy: sink mass (unknown part of the model)", "{sink_mass:.1%}"),
     ]
     if getattr(agent.config, "target", None) is not None:

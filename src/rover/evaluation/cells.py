@@ -1,4 +1,4 @@
-"""Coverage where states are continuous, images or unknown: cells of an ε-net, and a k-NN entropy.
+"""Coverage where states are continuous, images or unknown: cells of an ε-net.
 
 In a continuous space nearly every observation is new, so visited cells of a net of radius ε are
 counted instead. Their scale comes from the visits of uniformly random actions: each dimension is in
@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
-from scipy.special import digamma, gammaln
 
 from rover.arrays import FloatArray, blocks
 
@@ -24,14 +22,9 @@ _N_CELLS = 50
 MAX_POINTS = 5000
 """Visits of a policy that its cells are counted from; more are drawn from at random."""
 
-# Few, so that neighbours are seldom of one stretch of an episode.
-_MAX_ENTROPY_POINTS = 500
-_N_NEIGHBOURS = 3
 _MAX_WIDTH, _PROJECTED_WIDTH = 32, 16
 # In standard deviations: what random actions hardly leave would be divided into rounding errors.
 _SMALLEST_RADIUS = 0.05
-# Visits no farther apart are repetitions; more of them than a tenth have no density.
-_SMALLEST_DISTANCE, _MOST_REPEATED = 1e-3, 0.1
 
 
 class Projection:
@@ -84,9 +77,9 @@ class CellNet:
             return
         spread = uniform.std(axis=0)
         # Relative to the numbers themselves: rounding alone gives constants some spread.
-        self._varies = spread > 1e-6 * np.abs(uniform).max(axis=0)
+        varies = spread > 1e-6 * np.abs(uniform).max(axis=0)
         # No division by nothing: what random actions never change counts in its own unit.
-        self.scale = np.where(self._varies, spread, 1.0)
+        self.scale = np.where(varies, spread, 1.0)
         # Farthest points need all distances to one centre at a time: memory stays linear.
         points = _subset(uniform, MAX_POINTS, rng) / self.scale
         self._centres, radius = _farthest_points(points, points[:1], _N_CELLS, 0.0)
@@ -104,37 +97,6 @@ class CellNet:
         # same cells.
         centres, _ = _farthest_points(points, self._centres, math.inf, self.radius)
         return np.asarray(cdist(points, centres).argmin(axis=1), np.int64)
-
-    def entropy(self, observations: NDArray[Any], rng: np.random.Generator) -> float | None:
-        """Entropy of a policy's visits, in nats.
-
-        It is Kozachenko and Leonenko's estimate (1987; Kraskov et al. 2004, eq. 20) from
-        the distances to third neighbours, in the standardised dimensions that random actions
-        change. It is biased by the budget alike for every policy, so its differences count.
-
-        Args:
-            observations: (n, d) or (n,); at most 500 are used.
-            rng: draws them.
-
-        Returns:
-            None for discrete observations, for fewer than four, where random actions change
-            nothing, and where visits repeat, so that they have no density: more than one in ten
-            is no farther than a thousandth from its third neighbour.
-        """
-        if self.radius is None or len(observations) <= _N_NEIGHBOURS or not self._varies.any():
-            return None
-        points = _subset(observations, _MAX_ENTROPY_POINTS, rng) / self.scale
-        points = points[:, self._varies]
-        n, width = points.shape
-        # One neighbour more than is asked for: a point is its own nearest.
-        distances = np.ravel(KDTree(points).query(points, k=[_N_NEIGHBOURS + 1])[0])
-        if np.mean(distances <= _SMALLEST_DISTANCE) > _MOST_REPEATED:
-            return None
-        # As a logarithm: in many dimensions the volume of a ball underflows.
-        log_ball = 0.5 * width * math.log(math.pi) - gammaln(0.5 * width + 1.0)
-        # Clipped, since a single repeated visit would make the mean −∞.
-        logs = np.log(np.maximum(distances, _SMALLEST_DISTANCE))
-        return float(digamma(n) - digamma(_N_NEIGHBOURS) + log_ball + width * logs.mean())
 
 
 def _subset(rows: NDArray[Any], most: int, rng: np.random.Generator) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
 
 from rover.envs import Spaces
@@ -126,28 +127,24 @@ class RolloutEvaluator:
             n_sets: sets of episodes; None: as many as for random actions.
 
         Returns:
-            ``cells`` of the net that a set of its episodes visits; ``knn_entropy`` of such visits
-            in nats, None where it cannot be estimated (:meth:`CellNet.entropy`): means over the
-            sets, with their standard errors ``cells_error`` and ``knn_entropy_error``, None of a
-            single set; ``episode_length`` in environment steps, as of
-            :func:`~rover.evaluation.mean_interval`; ``terminated``, the share of the episodes that
-            ended by themselves rather than by the horizon; and ``n_steps`` of all episodes.
+            ``cells`` of the net that a set of its episodes visits, the mean over the sets, and the
+            standard error ``cells_error``, None of a single set; ``episode_length`` in environment
+            steps, as of :func:`~rover.evaluation.mean_interval`; ``terminated``, the share of the
+            episodes that ended by themselves rather than by the horizon; and ``n_steps`` of all
+            episodes.
         """
-        cells: list[float | None] = []
-        entropies: list[float | None] = []
+        cells: list[int] = []
         episodes: list[Episode] = []
         for _ in range(self._n_sets if n_sets is None else n_sets):
             latest = self._roll_out_set(sample_component, rng)
-            visits = self._visits(latest)
-            cells.append(len(np.unique(self.net.cells_of(visits, rng))))
-            entropies.append(self.net.entropy(visits, rng))
+            cells.append(len(np.unique(self.net.cells_of(self._visits(latest), rng))))
             episodes += latest
         self.episodes = [seen for seen, _ in episodes]
         # An episode of T steps shows T + 1 observations.
         lengths = np.array([len(seen) - 1 for seen in self.episodes])
         return {
-            **_mean_and_error("cells", cells),
-            **_mean_and_error("knn_entropy", entropies),
+            "cells": float(np.mean(cells)),
+            "cells_error": float(scipy.stats.sem(cells)) if len(cells) > 1 else None,
             "episode_length": mean_interval(lengths),
             "terminated": float(np.mean([ended for _, ended in episodes])),
             "n_steps": int(lengths.sum()),
@@ -169,14 +166,6 @@ class RolloutEvaluator:
 
     def _visits(self, episodes: Sequence[Episode]) -> NDArray[Any]:
         return np.concatenate([self.project(seen) for seen, _ in episodes])
-
-
-def _mean_and_error(name: str, values: Sequence[float | None]) -> dict[str, float | None]:
-    """The mean of what was measured in each set under `name`, and its standard error."""
-    numbers = [value for value in values if value is not None]
-    mean = float(np.mean(numbers)) if numbers else None
-    error = float(np.std(numbers, ddof=1)) / math.sqrt(len(numbers)) if len(numbers) > 1 else None
-    return {name: mean, f"{name}_error": error}
 
 
 def episode_coverage(

@@ -35,7 +35,7 @@ from rover.plots.style import (
 _SHOWN: Final[tuple[tuple[str, ...], ...]] = (
     ("visited", "states_seen", "observations"),
     ("mean_coverage", "coverage", "cells"),
-    ("optimality_ratio", "knn_entropy"),
+    ("optimality_ratio",),
 )
 
 _BEST: Final = AgentStyle("best possible return", BLACK, "dotted")
@@ -143,8 +143,8 @@ def learning_curves(runs: Runs, title: str | None = None) -> Figure | None:
     """A figure of measurements over environment steps: a panel for each metric, a line per agent;
     None where nothing was measured.
 
-    Shown are coverage, states seen and J/J* where the states are known, else the cells and the
-    entropy of what the policy visits. Several runs of an agent become a :class:`MeanCurve`. Many
+    Shown are coverage, states seen and J/J* where the states are known, else the cells that the
+    policy visits. Several runs of an agent become a :class:`MeanCurve`. Many
     agents have no bands around them.
 
     Args:

@@ -17,7 +17,7 @@ ENDED: Final = -1
 """Marks the steps of a trajectory after its episode has ended."""
 
 # Quantities that are measured now and then, and once more at the end, for the summary.
-_AT_THE_END = ("mean_coverage", "cells", "knn_entropy")
+_AT_THE_END = ("mean_coverage", "cells")
 
 
 @dataclass(frozen=True, eq=False)

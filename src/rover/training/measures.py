@@ -67,7 +67,7 @@ _LATEST_FIGURES = (
 Purpose = Literal["points", "end", "data"]
 """The purpose of steps that are not the run's: points of evaluation, its end, its data."""
 
-CELL_FIGURES = "cells", "cells_error", "knn_entropy", "knn_entropy_error"
+CELL_FIGURES = "cells", "cells_error"
 _EPISODE_FIGURES = "episode_observations", "episode_objective"
 _EVALUATED = (
     *("mean_coverage", "p_coverage_95", "cell_radius"),
