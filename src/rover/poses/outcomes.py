@@ -7,6 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
+from rover.arrays import BoolArray
 from rover.poses.laws import NOTHING, STILL, Laws, Views, compared, overlap
 
 _CONFLICTS, _BLAMED, _KEPT = 8, 0.9, 0.95
@@ -15,7 +16,7 @@ stands for what is not seen; and the share that is kept of earlier ones."""
 _UNLIKELY, _FIRST_MISSES = 20.0, (8.0, 400.0)
 """Contradictions of a view, in multiples of the usual ones, from which on it is of another place;
 and contradictions among cells compared that count as seen before the first."""
-_LEAPT, _LEAPS = 2, 0.03
+_LEAPT, _LEAPS = 2, 0.2
 """Jumps, and their share of all tries, from which on a symbol is believed to lead elsewhere."""
 
 
@@ -81,8 +82,8 @@ class Outcomes:
             outcome = Outcome.ENDED
             taken = action if misses[0] <= misses[1] else -1
         elif all(
-            one > max(1.0, likely * len(which[2]))
-            for one, which in zip(misses, (moved, stayed), strict=True)
+            self._unexplained(*which) > max(1.0, likely * len(which[2]))
+            for which in (moved, stayed)
         ):
             taken = self._slipped(before, after)
             outcome = Outcome.JUMPED if taken < 0 else Outcome.MOVED
@@ -101,6 +102,16 @@ class Outcomes:
         if outcome == Outcome.JUMPED or self.leaps:
             self._count_leaps()
         return outcome, taken
+
+    def _unexplained(self, after: Views, before: Views, differ: BoolArray) -> int:
+        """Contradictions, without those that a symbol of what is hidden may explain, while it is
+        not known."""
+        if self.laws.hidden != NOTHING or not differ.any():
+            return int(differ.sum())
+        counts = np.bincount(np.append(after[differ], before[differ]), minlength=256)
+        counts[[code for a in self.laws.walks for code in self.table[a]]] = 0
+        blamed = int(counts.argmax()) if counts.any() else NOTHING
+        return int((differ & (after != blamed) & (before != blamed)).sum())
 
     def _slipped(self, before: Views, after: Views) -> int:
         """The action by whose law the views fit, if there is one; else −1."""
