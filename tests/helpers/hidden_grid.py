@@ -7,8 +7,7 @@ import numpy as np
 from gymnasium import spaces
 from small_envs import Small
 
-from rover.poses.laws import Move
-from rover.poses.plane import TIMES, TURNS
+from rover.poses.laws import _TIMES, _TURNS
 
 ROOMS = (
     "##########",
@@ -20,7 +19,7 @@ ROOMS = (
     "#.#......#",
     "##########",
 )
-TURNS_AND_STEP: tuple[Move, ...] = ((1, 4, 0), (3, 0, 4), (0, -1, 0))
+TURNS_AND_STEP: tuple[tuple[int, int, int], ...] = ((1, 4, 0), (3, 0, 4), (0, -1, 0))
 """Two quarter turns about the middle of a window of 5 by 5, and a step ahead."""
 
 _SYMBOLS = ".#ab"
@@ -35,7 +34,7 @@ class HiddenGrid(Small):
         rooms: Sequence[str] = ROOMS,
         *,
         size: int = 5,
-        moves: Sequence[Move] = TURNS_AND_STEP,
+        moves: Sequence[tuple[int, int, int]] = TURNS_AND_STEP,
         limit: int = 80,
         changes: bool = False,
     ) -> None:
@@ -57,15 +56,15 @@ class HiddenGrid(Small):
     def move(self, action: Any) -> None:
         k, *shift = self.moves[int(action)]
         own = np.array([self.size // 2] * 2)
-        cell = self.cell + TURNS[self.heading] @ (TURNS[k] @ own + shift - own)
+        cell = self.cell + _TURNS[self.heading] @ (_TURNS[k] @ own + shift - own)
         if self.rooms[tuple(cell)] != 1:
-            self.heading, self.cell = TIMES[self.heading][k], cell
+            self.heading, self.cell = _TIMES[self.heading][k], cell
             self.visited.add(tuple(cell.tolist()))
 
     def look(self) -> Any:
         reach = self.size // 2
         apart = np.indices((self.size, self.size)).reshape(2, -1).T - reach
-        cells = self.cell + apart @ TURNS[self.heading].T
+        cells = self.cell + apart @ _TURNS[self.heading].T
         inside = ((cells >= 0) & (cells < self.rooms.shape)).all(axis=1)
         seen = np.ones(len(cells), np.uint8)
         seen[inside] = self.rooms[tuple(cells[inside].T)]

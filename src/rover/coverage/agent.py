@@ -79,7 +79,7 @@ class Rover(CoverageRun):
     def _observe(self, row: int, *, done: bool) -> None:
         with self.stopwatch("collect"):
             if self._poses is not None:
-                self._infer_poses(self._poses, row, done=done)
+                self._infer_poses(self._poses)
             if self._explorer is not None and self.world.chosen != "poses":
                 self._explorer.observe(row, done=done)
 
@@ -127,11 +127,12 @@ class Rover(CoverageRun):
         """A policy of mirror descent on the model of states, of landmarks, or of a kernel."""
         config, seen, cover, buffer = self.config, self._representation, self._cover, self.buffer
         with self.stopwatch("estimate"):
-            states = None if self._poses is None else self._poses.states()
+            known = None if self._poses is None else self._poses.states()
+            states = None if known is None else known[0]
             encoder = None if seen is None else seen.policy_encoder()
             if states is not None:
-                of_poses = Cover(states.world.buffer, None)
-                model = PlanningModel.of_states(states.world.counts, None, config, of_poses)
+                of_poses = Cover(states.buffer, None)
+                model = PlanningModel.of_states(states.counts, None, config, of_poses)
             elif seen is None or encoder is None:
                 model = PlanningModel.of_states(self.world.counts, None, config, cover)
             elif seen.plans_on == "kernel":

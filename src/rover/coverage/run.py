@@ -41,8 +41,7 @@ from rover.policies import (
     StatePolicy,
     TabulatedPolicy,
 )
-from rover.poses.explorer import PoseExplorer
-from rover.poses.states import POSE_SHAPE, PoseStates
+from rover.poses.explorer import POSE_SHAPE, PoseExplorer
 from rover.training.agent import Agent
 from rover.training.measures import FinalPolicy
 from rover.world.world import World
@@ -126,17 +125,17 @@ class CoverageRun(Agent[RoverConfig]):
         encoder: Encoder | None,
         basis: Tensor | None,
         weights: Tensor,
-        states: PoseStates | None = None,
+        states: World | None = None,
     ) -> Policy:
         """The policy of weights on features of an encoder, or of states (None), or of poses."""
         seen, epsilon = self._representation, self.config.policy_epsilon
         if states is not None:
             assert self._poses is not None
-            names = states.world.buffer.observations.names
+            names = states.buffer.observations.names
             inner = StatePolicy(Observations(POSE_SHAPE, "int64"), names, weights, epsilon=epsilon)
             poses, shape = self._poses, self.buffer.observations.shape
             assert poses.tracker is not None
-            return PosePolicy(inner, poses.tracker, poses.symbols, observation_shape=shape)
+            return PosePolicy(inner, poses.tracker, poses.symbols, shape)
         if encoder is None or seen is None:
             names = self.buffer.observations.names
             return StatePolicy(self._form, names, weights, epsilon=epsilon)
@@ -228,9 +227,9 @@ class CoverageRun(Agent[RoverConfig]):
             self.world.chosen = "poses"
         return poses
 
-    def _infer_poses(self, poses: PoseExplorer, row: int, *, done: bool) -> None:
+    def _infer_poses(self, poses: PoseExplorer) -> None:
         """Take in a transition; say so where poses are inferred from now on, or no longer."""
-        poses.observe(row, done=done)
+        poses.observe()
         tracker = poses.tracker
         if (tracker is None) == (self.world.chosen != "poses"):
             return

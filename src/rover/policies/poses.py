@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import Any, Self
@@ -16,36 +15,9 @@ from rover.arrays import FloatArray
 from rover.policies.coverage import StatePolicy
 from rover.policies.policy import Policy, Probs
 from rover.policies.values import ValuePolicy
-from rover.poses.explorer import Symbols
+from rover.poses.explorer import Symbols, shown
 from rover.poses.planner import Planner
-from rover.poses.states import shown
 from rover.poses.tracker import Tracker
-
-
-class _Memory:
-    """The pose in the map, by all that an episode has shown."""
-
-    def __init__(self, tracker: Tracker, symbols: Symbols) -> None:
-        self._tracker, self._symbols = copy.deepcopy(tracker), symbols
-        self._planner = Planner(self._tracker)
-        self._last: tuple[Any, int] | None = None
-
-    def follow(
-        self, inner: Policy, observation: NDArray[Any], rng: np.random.Generator, component: int
-    ) -> int:
-        """The action at the next observation (*shape) of the episode: towards what tells the pose,
-        then the inner policy's."""
-        view, tracker = self._symbols.view(observation), self._tracker
-        if self._last is None:
-            tracker.begin(view)
-        else:
-            tracker.step(*self._last, view, ended=False, row=-1)
-        action = self._planner.tell_apart(view)
-        if action is None:
-            pose = shown(np.array([tracker.here]))[0]
-            action = inner.choose(pose, rng, component)
-        self._last = view, action
-        return action
 
 
 class PosePolicy(Policy):
@@ -55,7 +27,7 @@ class PosePolicy(Policy):
     goes to what tells. `probs`, which have no memory, are uniform.
 
     Args:
-        inner: the policy on poses, :data:`~rover.poses.states.POSE_SHAPE`.
+        inner: the policy on poses, of shape :data:`~rover.poses.explorer.POSE_SHAPE`.
         tracker: the map that poses are of; it is copied.
         symbols: of the cells of observations.
         observation_shape: shape of one observation.
@@ -64,17 +36,12 @@ class PosePolicy(Policy):
     file_type = "poses"
 
     def __init__(
-        self,
-        inner: Policy,
-        tracker: Tracker,
-        symbols: Symbols,
-        *,
-        observation_shape: tuple[int, ...],
+        self, inner: Policy, tracker: Tracker, symbols: Symbols, observation_shape: tuple[int, ...]
     ) -> None:
         super().__init__(inner.n_actions, observation_shape, n_components=inner.n_components)
-        self.inner, self._tracker = inner, copy.deepcopy(tracker)
+        self.inner, self._tracker = inner, tracker.copy()
         self._symbols = Symbols(symbols.n_cells, dict(symbols.names))
-        self._memory: _Memory | None = None
+        self.reset()
 
     @property
     def window(self) -> tuple[int, int]:
@@ -87,26 +54,37 @@ class PosePolicy(Policy):
 
     def reset(self) -> None:
         """Forget the episode: the next observation begins another one."""
-        self._memory = None
+        self._planner: Planner | None = None
+        self._last: tuple[NDArray[np.uint8], int] = np.empty(0, np.uint8), -1
 
     def choose(
         self, observation: NDArray[Any], rng: np.random.Generator, component: int | None = None
     ) -> int:
         """The number of an action for an observation, the next of the episode since `reset`."""
-        self._memory = self._memory or _Memory(self._tracker, self._symbols)
-        which = self.draw_component(rng) if component is None else component
-        return self._memory.follow(self.inner, np.asarray(observation), rng, which)
+        view = self._symbols.view(np.asarray(observation))
+        if self._planner is None:
+            self._planner = Planner(self._tracker.copy())
+            self._planner.tracker.begin(view)
+        else:
+            before, taken = self._last
+            self._planner.tracker.step(before, taken, view)
+        action = self._planner.tell_apart()
+        if action is None:
+            pose = self._planner.tracker.canonical(np.array([self._planner.tracker.here]))[0]
+            action = self.inner.choose(shown(int(pose)), rng, component)
+        self._last = view, action
+        return action
 
     def sample_component(self, rng: np.random.Generator) -> Probs:
         """The policy that one episode follows, from its first observation on."""
-        memory, component = _Memory(self._tracker, self._symbols), self.draw_component(rng)
+        shape, component = self.observation_shape, self.draw_component(rng)
+        episode = type(self)(self.inner, self._tracker, self._symbols, shape)
         # Draws of its own: how many there are depends on the episode.
         draws = np.random.default_rng(rng.integers(2**63))
 
         def probs(observations: NDArray[Any]) -> FloatArray:
             (observation,) = self._checked(observations).numpy()
-            action = memory.follow(self.inner, observation, draws, component)
-            return np.eye(self.n_actions)[[action]]
+            return np.eye(self.n_actions)[[episode.choose(observation, draws, component)]]
 
         return probs
 
@@ -126,6 +104,5 @@ class PosePolicy(Policy):
         names = {bytes.fromhex(name): code for code, name in enumerate(content["names"])}
         kinds: dict[str, type[Policy]] = {"states": StatePolicy, "values": ValuePolicy}
         inner = kinds[content["inner"]["type"]].from_content(content["inner"], **own_parts)
-        shape = tuple(int(length) for length in content["observation_shape"])
         symbols = Symbols(math.prod(tracker.laws.shape), names)
-        return cls(inner, tracker, symbols, observation_shape=shape)
+        return cls(inner, tracker, symbols, tuple(map(int, content["observation_shape"])))

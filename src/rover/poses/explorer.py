@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Self
 
 import gymnasium as gym
@@ -11,39 +12,33 @@ from numpy.typing import NDArray
 
 from rover.arrays import IntArray
 from rover.data import Buffer
-from rover.poses.laws import NOTHING, Laws, Views, candidates, find_laws
-from rover.poses.plane import AREA
+from rover.poses.laws import _AREA, _NOTHING, _SIDE, Laws, _Views, find_laws, hidden_symbol
 from rover.poses.planner import Planner
-from rover.poses.states import PoseStates, states_of
 from rover.poses.tracker import Tracker
+from rover.world.world import World
 
-_FIRST, _SPACING = 60, 0.15
-"""Transitions before laws are first looked for, and the share more before they are again."""
+POSE_SHAPE = (3,)
+"""Shape of a pose as an observation: heading, and row and column from where the map begins."""
+
+_FIRST, _GROWTH = 60, 1.1
+"""Transitions before laws are first looked for, and their growth before they are again."""
 _LARGEST, _LEAST, _MOST_SYMBOLS = 31, 3, 200
 """Sides of a window, and symbols in it."""
+_CHANGED = 0.12  # share of a view that moves change: of what is seen as a whole it is less
 _LONGEST_RUN = 6  # logarithm to base 2 of the longest run of one action where nothing is to be seen
-
-
-def window_of(space: gym.Space[Any]) -> tuple[int, int] | None:
-    """Height and width of the window that observations of a space may be; None: they are none."""
-    shape = space.shape or ()
-    is_grid = len(shape) in (2, 3) and space.dtype is not None and space.dtype.kind in "iu"
-    if not is_grid or not all(_LEAST <= side <= _LARGEST for side in shape[:2]):
-        return None
-    return int(shape[0]), int(shape[1])
 
 
 class Symbols:
     """Observations as flat views (h·w,) of symbols, a number for each distinct cell."""
 
-    def __init__(self, n_cells: int, names: dict[bytes, int] | None = None) -> None:
-        self.n_cells, self.names = n_cells, {} if names is None else names
+    def __init__(self, n_cells: int, names: dict[bytes, int]) -> None:
+        self.n_cells, self.names = n_cells, names
 
-    def view(self, observation: NDArray[Any]) -> Views:
+    def view(self, observation: NDArray[Any]) -> _Views:
         """The view of an observation; cells beyond the most symbols are like what is unknown."""
         cells = np.ascontiguousarray(observation.reshape(self.n_cells, -1))
         codes = [self.names.setdefault(cell.tobytes(), len(self.names)) for cell in cells]
-        return np.minimum(codes, NOTHING).astype(np.uint8)
+        return np.minimum(codes, _NOTHING).astype(np.uint8)
 
 
 class PoseExplorer:
@@ -52,41 +47,31 @@ class PoseExplorer:
     What it knows is a function of the buffer alone: one that is made later learns from the stored
     transitions, row by row, and ends in the same bits.
 
-    Args:
-        buffer: the transitions.
-        shape: of the window that observations may be, as of :func:`window_of`.
-
     Attributes:
-        tracker: the map and the pose in it; None before any laws of actions are found, and once
-            what they foretell was contradicted in episode after episode.
-        is_refuted: whether it was.
+        tracker: the map and the pose in it; None before laws of actions are found.
+        is_refuted: whether the map was contradicted in episode after episode.
     """
 
     def __init__(self, buffer: Buffer, shape: tuple[int, int]) -> None:
         self._buffer, self._shape = buffer, shape
-        self.symbols = Symbols(math.prod(shape))
-        self._views: list[Views] = []
+        self.symbols, self._views = Symbols(math.prod(shape), {}), list[_Views]()
         self.tracker: Tracker | None = None
-        self.is_refuted = False
-        self._n_seen, self._due = 0, _FIRST
-        self._time = self._longest = 0  # steps of this episode, and of the longest that was cut
-        self._is_begun = False
-        self._leaps: set[tuple[int, int]] = set()
         self._planner: Planner | None = None
+        self.is_refuted = self._is_begun = False
+        self._n_seen, self._due = 0, float(_FIRST)
+        self._time = self._longest = 0  # steps of this episode, and of the longest that was cut
         self.forget_plan()
         while self._n_seen < len(buffer):
-            self._take_in()
+            self.observe()
 
     @classmethod
     def of(cls, buffer: Buffer, space: gym.Space[Any]) -> Self | None:
         """The explorer of a buffer with observations of a space; None: these are no windows."""
-        shape = window_of(space)
-        return None if shape is None else cls(buffer, shape)
-
-    def states(self) -> PoseStates | None:
-        """The world of the poses that are known so far; None: none are."""
-        tracker = self.tracker
-        return states_of(self._buffer, tracker) if tracker and tracker.labels else None
+        shape = space.shape or ()
+        is_grid = len(shape) in (2, 3) and space.dtype is not None and space.dtype.kind in "iu"
+        if not is_grid or not all(_LEAST <= side <= _LARGEST for side in shape[:2]):
+            return None
+        return cls(buffer, (int(shape[0]), int(shape[1])))
 
     def forget_plan(self) -> None:
         """Keep nothing that does not follow from the buffer."""
@@ -94,128 +79,113 @@ class PoseExplorer:
         if self._planner is not None:
             self._planner.forget()
 
-    def observe(self, row: int, *, done: bool) -> None:
-        """Learn from the transition in row `row` of the buffer; `done` if its episode ended."""
-        self._take_in()
-
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         """The action at an observation, by its index; None where others choose: no laws are known,
         and there is something to be seen."""
         if self.is_refuted:
             return None
         view = self._view(observation)
-        if self._planner is None:
-            return self._run_on(rng) if (view == view[0]).all() else None
-        if self._time == 0:
+        if self._planner is not None:
             self._begin(view)
-        self._planner.left = self._longest - self._time if self._longest > self._time else AREA
-        return self._planner.explore(view, rng)
-
-    def _run_on(self, rng: np.random.Generator) -> int:
-        """An action where nothing is to be seen: in long runs, which lead away."""
-        action, left = self._run
+            self._planner.left = self._longest - self._time if self._longest > self._time else _AREA
+            return self._planner.explore(rng)
+        if not (view == view[0]).all():
+            return None
+        action, left = self._run  # in long runs, which lead to where there is something
         if left == 0:
             action = int(rng.integers(self._buffer.n_actions))
             left = 2 ** int(rng.integers(_LONGEST_RUN + 1))
         self._run = action, left - 1
         return action
 
+    def states(self) -> tuple[World, IntArray] | None:
+        """The world of the poses that are known so far, and the rows (n,) of the buffer that its n
+        transitions stand in; None: no pose is known."""
+        tracker, buffer = self.tracker, self._buffer
+        if tracker is None or not tracker.labels:
+            return None
+        rows, *poses = np.array(tracker.labels, np.int64).T
+        before, after = map(tracker.canonical, poses)
+        # What follows a gap begins an episode of its own.
+        goes_on = (np.diff(rows) == 1) & (before[1:] == after[:-1]) & ~buffer.is_end[rows[:-1]]
+        of_poses = Buffer(POSE_SHAPE, np.int64, buffer.n_actions)
+        for n, row in enumerate(rows.tolist()):
+            x, y = (of_poses.observations.intern(shown(int(side[n]))) for side in (before, after))
+            if n == 0 or not (goes_on[n - 1] or buffer.previous[row] >= 0):
+                of_poses.add_start(x)
+            ended, is_last = bool(buffer.terminated[row]), n == len(goes_on) or not goes_on[n]
+            of_poses.add(x, int(buffer.actions[row]), y, ended, bool(is_last and not ended))
+        world = World(of_poses)
+        world.chosen = "states"
+        return world, rows
+
     # data
 
-    def _view(self, observation: int) -> Views:
+    def _view(self, observation: int) -> _Views:
         """The view of an observation, by its index."""
         rows = self._buffer.observations.rows
         while len(self._views) <= observation:
             self._views.append(self.symbols.view(rows[len(self._views)]))
         return self._views[observation]
 
-    def _take_in(self) -> None:
+    def observe(self) -> None:
         """Learn from the next transition of the buffer."""
-        row = self._n_seen
         self._n_seen += 1
-        if self.is_refuted:
+        if self.tracker is not None:
+            self._track(self._n_seen - 1, self.tracker)
+        if self._n_seen < self._due or self.is_refuted:
             return
-        if self.tracker is None:
-            if self._n_seen >= self._due:
-                self._due = int(self._n_seen * (1.0 + _SPACING))
-                laws = self._find_laws()
-                if laws is not None:
-                    self._draw(laws, set())
-            return
-        self._track(row, self.tracker)
-        # What leads elsewhere spoilt the map before it was known.
-        leaps, known = self.tracker.outcomes.leaps if self.tracker else set(), self._leaps
-        if self.tracker and leaps > known:
-            self._draw(self.tracker.laws, leaps)
+        self._due = self._n_seen * _GROWTH
+        laws = self._find_laws()
+        if laws is not None and (self.tracker is None or laws != self.tracker.laws):
+            self.tracker = tracker = Tracker(laws)  # and the map is drawn anew
+            self._planner, self._time, self._is_begun = Planner(tracker), 0, False
+            for row in range(self._n_seen):
+                self._track(row, tracker)
 
-    def _draw(self, laws: Laws, leaps: set[tuple[int, int]]) -> None:
-        """Draw the map anew from all transitions so far."""
-        self.tracker, self._leaps = Tracker(laws, leaps), leaps
-        self._planner = Planner(self.tracker)
-        self._time, self._is_begun = 0, False
-        for row in range(self._n_seen):
-            if self.tracker is not None:
-                self._track(row, self.tracker)
-
-    def _track(self, row: int, tracker: Tracker) -> None:
-        buffer = self._buffer
-        before, after = (
-            self._view(int(column[row])) for column in (buffer.inputs, buffer.successors)
-        )
-        if self._time == 0:
-            self._begin(before)
-        self._time += 1
-        ended = bool(buffer.terminated[row])
-        tracker.step(before, int(buffer.actions[row]), after, ended=ended, row=row)
-        if buffer.truncated[row]:
-            self._longest = max(self._longest, self._time)
-        if ended or buffer.truncated[row]:
-            self._time, self._is_begun = 0, False
-            tracker.end()
-            if tracker.is_refuted:
-                self._refute()
-
-    def _begin(self, view: Views) -> None:
+    def _begin(self, view: _Views) -> None:
         """Begin an episode, unless it has begun."""
-        if not self._is_begun and self.tracker is not None:
+        if self.tracker is not None and not self._is_begun:
             self._is_begun = True
             self.tracker.begin(view)
 
-    def _refute(self) -> None:
-        """Infer no poses any more."""
-        self.is_refuted, self.tracker, self._planner = True, None, None
+    def _track(self, row: int, tracker: Tracker) -> None:
+        buffer = self._buffer
+        before, after = self._view(int(buffer.inputs[row])), self._view(int(buffer.successors[row]))
+        ended, cut = bool(buffer.terminated[row]), bool(buffer.truncated[row])
+        self._begin(before)
+        self._time += 1
+        tracker.step(before, int(buffer.actions[row]), after, ended=ended, row=row)
+        if ended or cut:
+            self._longest = max(self._longest, self._time * cut)
+            self._time, self._is_begun = 0, False
+            tracker.end()
+            if tracker.is_refuted:
+                self.is_refuted, self.tracker, self._planner = True, None, None
 
     def _find_laws(self) -> Laws | None:
         """Laws that explain what is seen, where counts alone do not."""
         buffer, n = self._buffer, self._n_seen
-        inputs, actions, successors = (
-            column[:n] for column in (buffer.inputs, buffer.actions, buffer.successors)
-        )
-        self._view(int(max(inputs.max(), successors.max())))
-        if len(self.symbols.names) > _MOST_SYMBOLS:
-            self.is_refuted = True
-            return None
-        if _is_explained(inputs, actions, successors):
-            return None
+        x, actions, y = (c[:n] for c in (buffer.inputs, buffer.actions, buffer.successors))
+        self._view(int(max(x.max(), y.max())))
+        self.is_refuted = len(self.symbols.names) > _MOST_SYMBOLS
+        order = np.lexsort((y, actions, x))
+        again = (np.diff(x[order]) == 0) & (np.diff(actions[order]) == 0)
+        has_varied = bool((again & (np.diff(y[order]) > 0)).any())
         views = np.stack(self._views)
-        return find_laws(
-            views[inputs],
-            actions,
-            views[successors],
-            shape=self._shape,
-            n_actions=buffer.n_actions,
-            tried=candidates(self._shape),
-        )
+        moved = x != y
+        changes = float((views[x[moved]] != views[y[moved]]).mean()) if moved.any() else 0.0
+        if self.is_refuted or not (self.tracker or has_varied or changes > _CHANGED):
+            return None
+        seen = views[x], actions, views[y]
+        if self.tracker is None:
+            laws = find_laws(*seen, self._shape, buffer.n_actions)
+        else:
+            laws = self.tracker.laws
+        return None if laws is None else replace(laws, hidden=hidden_symbol(laws, *seen))
 
 
-def _is_explained(inputs: IntArray, actions: IntArray, successors: IntArray) -> bool:
-    """True if counts explain what is seen: no pair led elsewhere than before, and nothing new was
-    seen in the later half."""
-    is_new = successors > np.maximum.accumulate(np.append(inputs[0], successors[:-1]))
-    if is_new[len(is_new) // 2 :].any():
-        return False
-    pairs = inputs * (1 + actions.max()) + actions
-    order = np.argsort(pairs, kind="stable")
-    again = pairs[order][1:] == pairs[order][:-1]
-    differs = successors[order][1:] != successors[order][:-1]
-    return not bool((again & differs).any())
+def shown(pose: int) -> NDArray[np.int64]:
+    """A pose as an observation (3,)."""
+    heading, cell = divmod(pose, _AREA)
+    return np.array([heading, cell // _SIDE - _SIDE // 2, cell % _SIDE - _SIDE // 2])

@@ -6,54 +6,60 @@ evidence is the log-likelihood ratio of "the same cell, seen from elsewhere" to 
 
     Σ over transitions and cells of  log 0.01 if they differ, −log f(symbol) if not,
 
-with the frequency f of a symbol. One symbol may say that nothing is seen there: it is compared with
-nothing, and taken for that if this explains more.
+with the frequency f of a symbol. One symbol may stand for what is
+not seen: nearly all contradictions of the laws are with it.
+
+A pose is one number, heading · AREA + cell, with cell = row · SIDE + column: the isometry of the
+plane that leads from the first pose of the map, in the middle of the plane, to it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rover.arrays import BoolArray, FloatArray, IntArray
-from rover.poses.plane import AREA, SHIFTS, TIMES, TURNS
+from rover.arrays import IntArray
 
-Views = NDArray[np.uint8]
-Move = tuple[int, int, int]
-"""Number of a linear isometry, and the shift that follows it, in rows and columns."""
-
-STILL: Move = (0, 0, 0)
-NOTHING = 255
-"""Symbol of no cell: what is not seen, or not known."""
+_SIDE = 1024
+_AREA, _CENTRE = _SIDE**2, _SIDE // 2 * (_SIDE + 1)
+_SHIFTS: IntArray = np.array([_SIDE, 1])  # of a step down and to the right
+_QUARTER: IntArray = np.array([[0, -1], [1, 0]])
+_TURNS: IntArray = np.stack(
+    [np.linalg.matrix_power(_QUARTER, k % 4) @ np.diag([1, 1 if k < 4 else -1]) for k in range(8)]
+)
+_TIMES: IntArray = np.array(
+    [[np.flatnonzero((a @ b == _TURNS).all(axis=(1, 2)))[0] for b in _TURNS] for a in _TURNS]
+)
+_Views = NDArray[np.uint8]
+_Move = tuple[int, int, int]
+_Pairs = tuple[IntArray, IntArray]
+_NOTHING = 255  # symbol of no cell: what is not seen, or not known
 
 _MISS = -4.6  # log of the chance that a cell shows something else than it should
-_EVIDENCE, _MARGIN = 20.0, 10.0
-"""Nats that a law needs, and those that it needs more than the next one."""
-_PROPER = 12.0
-"""Nats of a motion without a reflection: in a corridor both explain the same."""
-_FEWEST, _MOST, _SIFTED = 2, 150, 16
-"""Transitions of an action that changed the view: fewest, most that are compared, and those by
-which all but the best dozen of isometries are left out."""
-_FEWEST_IDLE = 8  # different views that an action left as they were, of one that moves nothing
-_OVERLAP = 5  # one cell in so many has to be compared
+# In a corridor a reflection explains the same as a motion without one.
+_EVIDENCE, _MARGIN, _PROPER = 20.0, 10.0, 12.0
+"""Nats that a law needs, those more than the next one, and those that a proper motion is given."""
+_MOST = 150  # transitions of an action that are compared
+_CONFLICTS, _BLAMED = 8, 0.9
+"""Contradictions, and the share of them that the symbol of what is hidden takes part in."""
 
 
 @dataclass(frozen=True)
 class Laws:
-    """The effect of every action on a view (h, w) of symbols.
+    """The effect of every action on a view of symbols.
 
     Attributes:
-        shape: h and w.
-        moves: the isometry of each of A actions; STILL for one that moves nothing.
-        hidden: the symbol of what is not seen, as far as the evidence says; NOTHING: there is none.
+        shape: height and width of the view.
+        moves: number of a linear isometry and the shift that follows it, of each of A actions.
+        hidden: the symbol of what is not seen; 255: there is none.
     """
 
     shape: tuple[int, int]
-    moves: tuple[Move, ...]
+    moves: tuple[_Move, ...]
     hidden: int
 
     @cached_property
@@ -61,181 +67,142 @@ class Laws:
         """The agent's cell of the view: the fixed point of a rotation, else the middle."""
         for k, *shift in self.moves:
             if k in (1, 2, 3):
-                fixed = np.linalg.solve(np.eye(2) - TURNS[k], np.array(shift, np.float64))
+                fixed = np.linalg.solve(np.eye(2) - _TURNS[k], np.array(shift, np.float64))
                 return np.asarray(np.rint(fixed), np.int64)
         return np.array(self.shape) // 2
-
-    @cached_property
-    def ahead(self) -> tuple[int, ...]:
-        """The cell of the view that each action leads to; −1 outside of it."""
-        cells = []
-        for k, *shift in self.moves:
-            row, column = TURNS[k] @ self.own + shift
-            is_seen = 0 <= row < self.shape[0] and 0 <= column < self.shape[1]
-            cells.append(int(row * self.shape[1] + column) if is_seen else -1)
-        return tuple(cells)
-
-    @cached_property
-    def walks(self) -> tuple[int, ...]:
-        """Actions that lead to another cell."""
-        return tuple(a for a, shifts in enumerate(self.shifts[0]) if shifts)
-
-    @cached_property
-    def steps(self) -> list[list[tuple[int, tuple[int, int]]]]:
-        """By heading, each action that moves, with the next heading · AREA and what it adds to the
-        cell."""
-        return [
-            [
-                (a, (TIMES[k][move[0]] * AREA, self.shifts[k][a]))
-                for a, move in enumerate(self.moves)
-                if move != STILL
-            ]
-            for k in range(8)
-        ]
-
-    @cached_property
-    def shifts(self) -> list[list[int]]:
-        """Number that each action adds to the cell of the plane, by the heading."""
-        ways = np.array([TURNS[k] @ self.own + shift - self.own for k, *shift in self.moves])
-        return [(ways @ TURNS[k].T @ SHIFTS).tolist() for k in range(8)]
-
-    @cached_property
-    def headings(self) -> tuple[int, ...]:
-        """Headings that actions can lead to from the first."""
-        found = {0}
-        while len(more := found | {TIMES[k][move[0]] for k in found for move in self.moves}) > len(
-            found
-        ):
-            found = more
-        return tuple(sorted(found))
-
-    @cached_property
-    def window(self) -> list[IntArray]:
-        """Numbers from the agent's cell to each cell (h·w,) of the view, by heading."""
-        apart = cells_of(self.shape) - self.own
-        return [apart @ turn.T @ SHIFTS for turn in TURNS]
 
     @cached_property
     def centre(self) -> int:
         """The agent's cell in the flat view."""
         return int(self.own @ (self.shape[1], 1))
 
+    @cached_property
+    def ahead(self) -> list[int]:
+        """The cell of the flat view that each action leads to, or the nearest one to it."""
+        cells = [_TURNS[k] @ self.own + shift for k, *shift in self.moves]
+        last = np.array(self.shape) - 1
+        return [int(cell.clip(0, last) @ (self.shape[1], 1)) for cell in cells]
+
+    @cached_property
+    def steps(self) -> list[list[tuple[int, int]]]:
+        """By heading, of each action the next heading · AREA and what it adds to the cell."""
+        ways = [_TURNS[k] @ self.own + shift - self.own for k, *shift in self.moves]
+        return [
+            [
+                (int(_TIMES[k, move[0]]) * _AREA, int(turn @ way @ _SHIFTS))
+                for move, way in zip(self.moves, ways, strict=True)
+            ]
+            for k, turn in enumerate(_TURNS)
+        ]
+
+    @cached_property
+    def walks(self) -> list[int]:
+        """Actions that lead to another cell."""
+        return [action for action, (_, shift) in enumerate(self.steps[0]) if shift]
+
+    @cached_property
+    def headings(self) -> list[int]:
+        """Headings that actions can lead to from the first."""
+        found = {0}
+        for _ in range(4):
+            found |= {int(_TIMES[k, move[0]]) for k in found for move in self.moves}
+        return sorted(found)
+
+    @cached_property
+    def window(self) -> list[IntArray]:
+        """Numbers from the agent's cell to each cell (h·w,) of the view, by heading."""
+        return [(_cells(self.shape) - self.own) @ turn.T @ _SHIFTS for turn in _TURNS]
+
     def after(self, pose: int, action: int) -> int:
         """The pose after an action that moves."""
-        k, cell = divmod(pose, AREA)
-        return TIMES[k][self.moves[action][0]] * AREA + cell + self.shifts[k][action]
+        heading, shift = self.steps[pose // _AREA][action]
+        return heading + pose % _AREA + shift
 
     @property
     def words(self) -> str:
         """The laws in a few words."""
-        moving = [a for a, move in enumerate(self.moves) if move != STILL]
-        turns = sum(a not in self.walks for a in moving)
-        kinds = [(turns, "turn"), (len(moving) - turns, "step")]
-        named = " and ".join(f"{n} {kind}{'s' * (n > 1)}" for n, kind in kinds if n)
-        return f"{len(moving)} actions move a {self.shape[0]}×{self.shape[1]} window: {named}"
+        n, (height, width), k = len(self.moves), self.shape, len(self.walks)
+        return f"{n} actions move a {height}×{width} window: {n - k} turn it and {k} lead on"
 
 
-class Pairs(NamedTuple):
-    """Cells that show the same by an isometry: (n,) of the view after, and of the view before."""
+def _placed(at: int, poses: Any) -> Any:
+    """The poses that are `poses`, one or many (n,), for who takes the pose `at` for the first."""
+    (k, cell), (turned, others) = divmod(at, _AREA), divmod(poses, _AREA)
+    rows, columns = others // _SIDE - _SIDE // 2, others % _SIDE - _SIDE // 2
+    (a, b), (c, d) = _TURNS[k].tolist()
+    moved = (a * rows + b * columns) * _SIDE + c * rows + d * columns
+    return _TIMES[k][turned] * _AREA + cell + moved
 
-    after: IntArray
-    before: IntArray
+
+def _undone(pose: int) -> int:
+    """The inverse of a pose as an isometry."""
+    k, cell = divmod(pose, _AREA)
+    inverse, point = int(_TIMES[k].argmin()), np.array(divmod(cell, _SIDE)) - _SIDE // 2
+    return inverse * _AREA + _CENTRE - int(_TURNS[inverse] @ point @ _SHIFTS)
 
 
-def cells_of(shape: tuple[int, int]) -> IntArray:
+def _cells(shape: tuple[int, int]) -> IntArray:
     """Rows and columns (h·w, 2) of the cells of a view."""
     return np.stack(np.divmod(np.arange(shape[0] * shape[1]), shape[1]), axis=1)
 
 
-def overlap(move: Move, shape: tuple[int, int]) -> Pairs:
-    """The cells that an isometry lets overlap."""
-    before = cells_of(shape) @ TURNS[move[0]].T + move[1:]
+def _overlap(move: _Move, shape: tuple[int, int]) -> _Pairs:
+    """Cells (n,) of the view after that show the same as cells (n,) of the view before."""
+    before = _cells(shape) @ _TURNS[move[0]].T + move[1:]
     inside = ((before >= 0) & (before < shape)).all(axis=1)
-    return Pairs(np.flatnonzero(inside), before[inside] @ (shape[1], 1))
+    return np.flatnonzero(inside), before[inside] @ (shape[1], 1)
 
 
-def candidates(shape: tuple[int, int]) -> dict[Move, Pairs]:
+@cache
+def _candidates(shape: tuple[int, int]) -> dict[_Move, _Pairs]:
     """All isometries that let a fifth of a view overlap."""
     found = {}
     for k, row, column in np.ndindex(8, 4 * shape[0], 4 * shape[1]):
         move = (k, row - 2 * shape[0], column - 2 * shape[1])
-        pairs = overlap(move, shape)
-        if len(pairs.after) * _OVERLAP >= shape[0] * shape[1]:
+        pairs = _overlap(move, shape)
+        if 5 * len(pairs[0]) >= shape[0] * shape[1]:
             found[move] = pairs
     return found
 
 
 def find_laws(
-    views: Views,
-    actions: IntArray,
-    after: Views,
-    *,
-    shape: tuple[int, int],
-    n_actions: int,
-    tried: dict[Move, Pairs],
+    views: _Views, actions: IntArray, after: _Views, shape: tuple[int, int], n_actions: int
 ) -> Laws | None:
-    """The laws of transitions between views (n, h·w), by the isometries that are tried; None: the
-    data does not decide, or no action moves a window."""
+    """The laws of transitions between views (n, h·w); None: the data does not decide, or no action
+    moves a window."""
     changed = (views != after).any(axis=1)
-    textured = (views != views[:, :1]).any(axis=1)
     symbols, counts = np.unique(views, return_counts=True)
-    used, idle = {}, []
-    for action in range(n_actions):
-        mine = actions == action
-        rows = np.flatnonzero(changed & mine)[-_MOST:]
-        if len(rows) >= _FEWEST:
-            used[action] = rows
-        elif len(rows) == 0 and len(np.unique(views[textured & mine], axis=0)) >= _FEWEST_IDLE:
-            idle.append(action)
-    if len(used) + len(idle) < n_actions or not used or len(symbols) < 2:
-        return None
-    surprise = np.zeros(256)
+    surprise, moves = np.zeros(256), list[_Move]()
     surprise[symbols] = -np.log(counts / counts.sum())
-    best, total = None, 0.0
-    for hidden in [NOTHING, *symbols[np.argsort(-counts, kind="stable")][:6].tolist()]:
-        found = {
-            action: _best_move(views[rows], after[rows], surprise, hidden, tried)
-            for action, rows in used.items()
-        }
-        evidence = sum(one[1] for one in found.values() if one is not None)
-        if None not in found.values() and evidence > total + _MARGIN:
-            moves = tuple(
-                one[0] if (one := found.get(action)) else STILL for action in range(n_actions)
-            )
-            best, total = Laws(shape, moves, hidden), evidence
-    if best is None or all(move == STILL for move in best.moves):
-        return None
+    for action in range(n_actions):
+        rows = np.flatnonzero(changed & (actions == action))[-_MOST:]
+        a, b = after[rows], views[rows]
+        evidence = []
+        for move, (seen, shown) in _candidates(shape).items():
+            ratio = np.where(a[:, seen] == b[:, shown], surprise[a[:, seen]], _MISS)
+            evidence.append((float(ratio.sum()) + _PROPER * (move[0] < 4), move))
+        (second, _), (first, move) = sorted(evidence)[-2:]
+        if first < max(_EVIDENCE, second + _MARGIN):
+            return None
+        moves.append(move)
+    laws = Laws(shape, tuple(moves), _NOTHING)
+    return laws if laws.walks else None
+
+
+def hidden_symbol(laws: Laws, views: _Views, actions: IntArray, after: _Views) -> int:
+    """The symbol of what is not seen: nearly all contradictions of the laws are with it."""
+    conflicts, n = np.zeros(256), 0
+    for action in range(len(laws.moves)):
+        rows = np.flatnonzero((actions == action) & (views != after).any(axis=1))[-_MOST:]
+        seen, shown = _overlap(laws.moves[action], laws.shape)
+        a, b = after[rows][:, seen], views[rows][:, shown]
+        differ = (a != b) & ((a != b).mean(axis=1, keepdims=True) < 0.5)
+        n += int(differ.sum())
+        for side in (a, b):
+            conflicts += np.bincount(side[differ], minlength=256)
     # What lies ahead of a step is always seen.
-    entered = {view for a in best.walks for view in views[actions == a, best.ahead[a]].tolist()}
-    return Laws(shape, best.moves, NOTHING) if best.hidden in entered else best
-
-
-def _best_move(
-    views: Views, after: Views, surprise: FloatArray, hidden: int, tried: dict[Move, Pairs]
-) -> tuple[Move, float] | None:
-    """The isometry with the most evidence, and this, if it is enough."""
-    moves = list(tried)
-    if len(views) > _SIFTED:
-        some = np.linspace(0, len(views) - 1, _SIFTED).astype(np.int64)
-        evidence = [_evidence(tried[m], views[some], after[some], surprise, hidden) for m in moves]
-        moves = [moves[i] for i in np.argsort(evidence, kind="stable")[-12:]]
-    scored = sorted(
-        (_evidence(tried[m], views, after, surprise, hidden) + _PROPER * (m[0] < 4), m)
-        for m in moves
-    )
-    (second, _), (first, move) = scored[-2:]
-    return (move, first) if first >= max(_EVIDENCE, second + _MARGIN) else None
-
-
-def _evidence(pairs: Pairs, views: Views, after: Views, surprise: FloatArray, hidden: int) -> float:
-    """Log-likelihood ratio of "the same, seen from elsewhere" to "drawn at random", in nats."""
-    a, b = after[:, pairs.after], views[:, pairs.before]
-    ratio = np.where(a == b, surprise[a], _MISS)
-    return float(ratio[(a != hidden) & (b != hidden)].sum())
-
-
-def compared(laws: Laws, pairs: Pairs, view: Views, after: Views) -> tuple[Views, Views, BoolArray]:
-    """Symbols that two views (h·w,) show of the cells seen in both, and where they differ."""
-    a, b = after[pairs.after], view[pairs.before]
-    both = (a != laws.hidden) & (b != laws.hidden)
-    return a[both], b[both], a[both] != b[both]
+    entered = {code for a in laws.walks for code in views[actions == a, laws.ahead[a]].tolist()}
+    found = [code for code in np.flatnonzero(conflicts >= _BLAMED * n) if code not in entered]
+    if n >= _CONFLICTS and len(found) == 1:
+        return int(found[0])
+    return _NOTHING if laws.hidden in entered else laws.hidden

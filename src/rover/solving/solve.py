@@ -201,7 +201,7 @@ def _pose_policy(
     states, buffer = poses.states(), experience.world.buffer
     if states is None or poses.tracker is None:
         raise ConfigurationError("no pose of this data is known: collect more steps")
-    world, rows, goals = states.world, states.rows, tasks.goals
+    (world, rows), goals = states, tasks.goals
     points = world.part(Points, lambda: Points.of_states(world.buffer))
     if goals is not None:
         at_poses = np.zeros((len(points.rows), len(tasks.names)), np.bool_)
@@ -211,7 +211,7 @@ def _pose_policy(
         tasks, rewards=tasks.rewards[rows], ends=tasks.ends[rows], goals=goals, passing=None
     )
     inner, shape = planned_policy(Experience(world), tasks, settings), buffer.observations.shape
-    policy = PosePolicy(inner, poses.tracker, poses.symbols, observation_shape=shape)
+    policy = PosePolicy(inner, poses.tracker, poses.symbols, shape)
     policy.details = experience.policy_details(tasks.names, settings.discount)
     return policy
 
