@@ -50,7 +50,8 @@ _Planner = Literal["landmarks", "sampled"]
 
 _USUAL = PlanSettings()
 
-_PROBES = 256  # points of a line on which a function is asked which are its goals
+_PROBES, _DRAWN = 256, 2048
+"""Points of a line, and around a ball, that a function is asked which are its goals."""
 
 _MOST_DIMENSIONS = 6
 """Dimensions up to which goals are planned for on landmarks: Acrobot's six swing up on them, of
@@ -292,6 +293,9 @@ def _ball_of(
     between = (table[buffer.inputs] + table[buffer.successors]) / 2
     seen = np.concatenate([table, between.astype(table.dtype)])
     accepted = met(goal, buffer, seen)
+    if not accepted.any():  # of what was seen, but perhaps of what was seen of each feature
+        seen = np.random.default_rng(0).permuted(seen, axis=0)
+        accepted = met(goal, buffer, seen)
     if not accepted.any():
         return None
     inside = seen[accepted].astype(np.float64)
@@ -313,6 +317,11 @@ def _ball_of(
                 middle[column], length[column] = (at[first] + at[last]) / 2, at[last] - at[first]
         target = middle
     factors = 2.0 / np.maximum(length, np.ptp(lines, axis=0) / _PROBES)
+    # Beside what was seen, of which little may be near: a cube around the ball.
+    drawn = np.random.default_rng(0).uniform(-1.5, 1.5, (_DRAWN, len(target)))
+    around = target + drawn / np.where(factors > 0.0, factors, np.inf)
+    seen = np.concatenate([seen, np.clip(around, lines[0], lines[-1]).astype(table.dtype)])
+    accepted = met(goal, buffer, seen)
     in_ball = np.linalg.norm((seen - target) * factors, axis=1) <= 1.0
     is_alike = (in_ball & accepted).sum() >= 0.5 * (in_ball | accepted).sum()
     return (target, factors) if is_alike and factors.any() else None
