@@ -108,7 +108,7 @@ def counted_cover(buffer: Buffer) -> Act:
     """The policy of the least J by relative frequencies; what was never tried stays."""
     moves = counted(buffer)[2]
     size, n_actions = len(buffer.observations), buffer.n_actions
-    left = 1.0 - moves.sum(axis=1)
+    left = np.maximum(1.0 - moves.sum(axis=1), 0.0)  # but for rounding
     stays = csr_array((left, (np.arange(len(left)), np.arange(len(left)) // n_actions)))
     chains = tuple(csr_array((moves + stays)[a::n_actions]) for a in range(n_actions))
     states, times = buffer.starts()
