@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from small_envs import bytes_place
+from walks import Walk
 from walled_points import ARENAS, WalledPoint, random_walk, success
 
 import rover
@@ -369,3 +370,16 @@ def test_every_form_of_a_goal_says_that_motion_is_unexplained(form):
     goal = goal.astype(np.float32) if isinstance(goal, np.ndarray) else goal
     with pytest.warns(RoverWarning, match="of the motion unexplained"):
         rover.solve(buffer, goal=goal)
+
+
+def test_what_a_tried_pair_was_not_seen_to_do_is_worth_what_the_data_earns():
+    """The better of two actions in either state was tried ten times, and a third cost much."""
+    rng, walk = np.random.default_rng(0), Walk(Buffer((), np.int64, 3))
+    actions = rng.permutation(np.repeat([0, 1, 2], [20, 200, 20]))
+    walk.begin(np.int64(0))
+    for number, action in enumerate(actions.tolist()):
+        walk.step(action, np.int64(rng.integers(2)), False, number == len(actions) - 1)
+    policy = rover.solve(walk.buffer, np.array([2.0, 1.0, -50.0])[actions])
+    assert policy.probs(np.arange(2)).argmax(axis=1).tolist() == [0, 0]
+    fearful = rover.solve(walk.buffer, np.array([2.0, 1.0, -50.0])[actions], sink_value=-1e4)
+    assert fearful.probs(np.arange(2)).argmax(axis=1).tolist() == [1, 1]

@@ -2,12 +2,17 @@
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from scipy.sparse import csr_array
 from walks import Walk
 
 import rover
+from rover.coverage.config import RoverConfig, resolve
+from rover.coverage.cover import Cover
+from rover.coverage.improve import PlanningModel
 from rover.data import Buffer
 from rover.world.outcomes import Outcomes, drawn_outcomes
+from rover.world.world import World
 
 SERVED, ARRIVING, MOST = 0.75, (0.35, 0.2), 5
 
@@ -176,7 +181,7 @@ def test_rewards_are_those_of_states_and_actions():
     table = buffer.observations.rows
     outcomes = Outcomes(buffer)
     paid = -table[buffer.inputs] @ [1.0, 2.0] - buffer.actions
-    found = outcomes.rewards(paid[:, None]).reshape(-1, 3)
+    found = outcomes.rewards(paid[:, None], outcomes.rows(outcomes.states)).reshape(-1, 3)
     expected = (-outcomes.states @ [1.0, 2.0])[:, None] - np.arange(3)
     np.testing.assert_allclose(found, expected, atol=0.1)
 
@@ -188,3 +193,26 @@ def test_a_plan_serves_the_longer_queue_that_costs_more():
     assert policy.probs(states).argmax(axis=1).tolist() == [1, 0, 1]
     goal = rover.solve(buffer, goal=np.array([0, 0]))
     assert goal.probs(np.array([[0, 3], [3, 0]])).argmax(axis=1).tolist() == [1, 0]
+
+
+def test_rewards_of_where_a_step_leads():
+    """A cost of what is missing below a level, which no sum over changes says."""
+    buffer = transitions(queues, 2000, n_actions=3)
+    table, outcomes = buffer.observations.rows, Outcomes(buffer)
+    rows = outcomes.rows(outcomes.states)
+
+    def cost(states):
+        return np.maximum(states - 3, 0) @ [5.0, 2.0]
+
+    found = outcomes.rewards(cost(table[buffer.successors])[:, None], rows)[:, 0]
+    np.testing.assert_allclose(found, rows.onward @ cost(outcomes.states), atol=0.15)
+
+
+def test_coverage_is_planned_on_drawn_outcomes():
+    buffer = transitions(queues, 500, n_actions=3)
+    world, config = World(buffer), resolve(RoverConfig(), spaces.Box(0, MOST, (2,), np.int64))
+    rows = world.outcomes.rows(buffer.observations.rows.astype(float))
+    model = PlanningModel.of_states(world, None, config, Cover(buffer, None, None))
+    assert np.abs(model.operator.transition - rows.onward).max() < 1e-12
+    certainly = World(transitions(certain, 500, n_actions=4))
+    assert certainly.outcomes is None

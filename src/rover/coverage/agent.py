@@ -132,17 +132,16 @@ class Rover(CoverageRun):
             encoder = None if seen is None else seen.policy_encoder()
             if states is not None:
                 of_poses = Cover(states.buffer, None)
-                model = PlanningModel.of_states(states.counts, None, config, of_poses)
+                model = PlanningModel.of_states(states, None, config, of_poses)
             elif seen is None or encoder is None:
-                model = PlanningModel.of_states(self.world.counts, None, config, cover)
+                model = PlanningModel.of_states(self.world, None, config, cover)
             elif seen.plans_on == "kernel":
                 model = kernel_planning_model(seen, cover, config, buffer, self._batch_rng)
             elif seen.plans_on == "landmarks":
                 landmarks, most = self.world.landmarks(seen.sums), config.n_landmarks
                 model, encoder = PlanningModel.of_landmarks(landmarks, encoder, cover, most=most)
             else:
-                counts, features = self.world.counts, seen.features()
-                model = PlanningModel.of_states(counts, features, config, cover)
+                model = PlanningModel.of_states(self.world, seen.features(), config, cover)
         with self.stopwatch("improve"):
             step, explores = self.num_timesteps, self._explores
             plan = improve(model, self._warm_start, config, step=step, is_exploring=explores)

@@ -25,11 +25,11 @@ from rover.operators import (
     SparseOperator,
     mirror_descend,
 )
-from rover.world.counts import Counts
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
 from rover.world.model import LandmarkModel
 from rover.world.net import MOST_ROWS, nearest
 from rover.world.rows import Rows
+from rover.world.world import World
 
 # While much is new, the next plan replaces this one long before its last digits matter.
 _FEW_NEW, _DISCOVERY_STEPS = 0.03, 40
@@ -85,14 +85,16 @@ class PlanningModel:
 
     @classmethod
     def of_states(
-        cls, counts: Counts, basis: Tensor | None, config: RoverConfig, cover: Cover
+        cls, world: World, basis: Tensor | None, config: RoverConfig, cover: Cover
     ) -> Self:
-        """The planning model of N states, which share nothing: rows of relative frequencies.
+        """The planning model of N states: rows of drawn outcomes, where these predict better than
+        what states that share nothing have, relative frequencies.
 
         `basis` (N, z) are features that policies read states by, None: by their names.
         """
         assert config.ridge is not None
         # λ / (n + λ) of what n tries leave open
+        counts, outcomes = world.counts, world.outcomes
         variance = counts.outcome_variance
         ridge = max(config.ridge, _OUTCOME_RIDGE * variance)
         buffer = cover.buffer
@@ -102,8 +104,8 @@ class PlanningModel:
         if cover.has_target:
             target = cover.target(groups, everything, everything)
         start = np.bincount(states, weights, minlength=len(everything)).astype(np.float64)
-        rows = replace(counts.rows(ridge=ridge), start=start)
-        model = cls._of_rows(rows, basis, groups, target)
+        rows = counts.rows(ridge=ridge) if outcomes is None else outcomes.rows(outcomes.table)
+        model = cls._of_rows(replace(rows, start=start), basis, groups, target)
         return replace(model, n_pairs=sum(counts.first_tries), varies=variance > 0.0)
 
     @classmethod

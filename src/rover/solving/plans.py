@@ -37,7 +37,6 @@ from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffe
 from rover.world.model import Sums
 from rover.world.neighbours import NEIGHBOURS, Neighbours
 from rover.world.net import FIRST_UNITS, units_due
-from rover.world.outcomes import drawn_outcomes
 from rover.world.regression import SEARCHED_FIT
 from rover.world.rows import Rows
 from rover.world.world import Points, World, lasts_a_lag, repeats
@@ -134,7 +133,7 @@ class Experience(NamedTuple):
                 stacklevel=2,
             )
             return Points.of_states(buffer)
-        if (outcomes := drawn_outcomes(buffer)) is not None:
+        if (outcomes := self.world.outcomes) is not None:
             return Points.of_outcomes(outcomes)
         is_image = len(buffer.observations.shape) > 1
         if repeats(buffer) if is_image else self.world.repeats:
@@ -207,7 +206,7 @@ def planned_policy(
         ends = tasks.ends[:, 0] if tasks.goals is None else None
         rows = experience.rows(settings.ridge, ends)
         if points.outcomes is not None and tasks.goals is None:
-            tasks = replace(tasks, earned=points.outcomes.rewards(tasks.rewards))
+            tasks = replace(tasks, earned=points.outcomes.rewards(tasks.rewards, rows))
         tables = _optimal_tables(rows, tasks, settings, _read_by_arrival(points, tasks))
     goals = np.full(len(tasks.names), -1)
     if points.exact and tasks.goals is not None:
@@ -279,6 +278,10 @@ def _solve(
     discount, inside = settings.discount, (1.0 - rows.sink)[:, None]
     # The sink is worth its value at once, whatever the discount: nothing follows it.
     lost = rows.sink[:, None] * settings.sink_values(rewards)
+    if rows.shares is not None and tasks.goals is None and settings.sink_value is None:
+        # What a tried pair was not seen to do is worth what the data earns, and not the least.
+        usual = rewards.mean(axis=0) / (1.0 - discount * (1.0 - ends.mean(axis=0)))
+        lost = np.where(rows.sink[:, None] < 1.0, rows.sink[:, None] * usual, lost)
     alive, remaining = np.ones((1, 1)), np.full((1, 1), discount)
 
     def by_task(table: FloatArray) -> FloatArray:

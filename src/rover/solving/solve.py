@@ -83,7 +83,8 @@ def solve(
         goals: ``"all"`` that were ever arrived at, ``"named"``, or several: one component each.
         discount: γ in (0, 1) per environment step.
         temperature: 0 for the best action, else of softmax(Q / temperature).
-        sink_value: value of leaving the data; None: the least that rewards can add up to.
+        sink_value: value of leaving the data; None: the least that rewards can add up to, and for
+            pairs of exact states that were tried, what the data earns.
         ridge: λ ≥ 0: actions that were tried n times lead to the sink with probability λ / (n + λ).
         stay: whether a goal is worth 1 at every step, and ends nothing; None: in goal environments.
         planner: of goals: values on landmarks, or sampled sequences of actions; None: by the data.

@@ -23,7 +23,7 @@ from rover.data import Buffer
 from rover.world.net import FIRST_UNITS, nearest
 from rover.world.rows import Rows
 
-_TREES, _TREES_OF_A_CHOICE, _LEAVES = 32, 6, (2, 12)
+_TREES, _TREES_OF_A_CHOICE, _LEAVES = 32, 6, (2, 5, 12)
 _PRUNED = 3.0, 12.0  # impurity that a split must remove, in units of a transition's
 _WEIGHTS = 1e-9, 0.5, 2.0, 8.0, 32.0, 1e9  # κ; the first trusts counts alone, the last forests
 _DEPENDENT = 5.0  # standard errors of a covariance from which on columns move together
@@ -31,6 +31,7 @@ _LEAST_PROBABILITY = 1e-3  # of outcomes that nothing predicted, in a log-likeli
 _MOST_NUMBERS, _MOST_CLASSES = 64, 128
 _MOST_STATES = 16_000
 _DRAWS, _ALL_DRAWS = (16, 64), 3_000_000  # of a pair, and of all pairs
+_MOST_FEATURES = 1024  # of rewards
 _HELD_OUT = 50  # transitions that are held out together where episodes are few
 
 
@@ -38,11 +39,14 @@ class _Forest:
     """Expectations of targets (n, k) given inputs (n, d), by extremely randomised trees.
 
     Pruned trees choose the inputs `used`, since those that do not matter take data: what predicts
-    each half of the transitions (`fold`) best from the other, as in `held_out` (n, k). The first
-    input is a constant, with which a forest is left that splits nowhere.
+    each half of the transitions (`fold`) best from the other, as in `held_out` (n, k), by errors
+    with weights (n,). The first input is a constant, with which a forest is left that splits
+    nowhere.
     """
 
-    def __init__(self, inputs: FloatArray, targets: FloatArray, fold: BoolArray) -> None:
+    def __init__(
+        self, inputs: FloatArray, targets: FloatArray, fold: BoolArray, weights: FloatArray
+    ) -> None:
         from sklearn.ensemble import ExtraTreesRegressor
         from sklearn.tree import DecisionTreeRegressor
 
@@ -61,7 +65,7 @@ class _Forest:
             for rows in (fold, ~fold):
                 grow(used, leaf, _TREES_OF_A_CHOICE, rows)
                 predicted[~rows] = self.predict(inputs[~rows])
-            error = float(((predicted - targets) ** 2).mean())
+            error = float(weights @ ((predicted - targets) ** 2).mean(axis=1))
             if error < best:
                 best, self.held_out, chosen = error, predicted, (used, leaf)
         grow(*chosen, _TREES, np.ones_like(fold))
@@ -90,6 +94,7 @@ class Outcomes:
     (n,) are those with which a task ends, by default those that terminated.
 
     Attributes:
+        table: (N, d) the states of the buffer.
         groups: columns that move together; the last column says whether the episode ends.
         weight: κ.
         gain: mean log-likelihood of held-out transitions beyond that by counts alone.
@@ -97,13 +102,15 @@ class Outcomes:
 
     def __init__(self, buffer: Buffer, ends: BoolArray | None = None) -> None:
         self.buffer, self.ends = buffer, buffer.terminated if ends is None else ends
-        self._table = buffer.observations.rows.astype(np.float64)
+        self.table = buffer.observations.rows.astype(np.float64)
         self._controls = np.column_stack([buffer.controls, np.arange(buffer.n_actions)])
-        begins, after = self._table[buffer.inputs], self._table[buffer.successors]
+        begins, after = self.table[buffer.inputs], self.table[buffer.successors]
         self._usual = np.maximum(np.abs(after - begins).mean(axis=0), 1e-9)
         given = self._controls[buffer.actions]
         self._inputs = np.column_stack([np.zeros(len(buffer)), begins, given])
         self._pairs = buffer.inputs * buffer.n_actions + buffer.actions
+        # Plans ask for all pairs, however often each was tried.
+        self._alike = 1.0 / np.bincount(self._pairs)[self._pairs]
         few = np.arange(len(buffer)) // _HELD_OUT
         self._fold = (buffer.episodes if buffer.n_episodes > 3 else few) % 2 == 0
         # Each number is predicted in the form that varies less: what it changes, or what it is.
@@ -112,6 +119,10 @@ class Outcomes:
         outcomes = np.column_stack([after - self._changes * begins, self.ends])
         self.groups = self._grouped(outcomes)
         self.weight, self.gain = self._weighed()
+
+    def _forest(self, targets: FloatArray) -> _Forest:
+        """The forest of targets (n, k) of the transitions."""
+        return _Forest(self._inputs, targets, self._fold, self._alike)
 
     def _grouped(self, outcomes: FloatArray) -> list[_Group]:
         """Columns of outcomes (n, d + 1), together where the residuals of their forests are
@@ -123,7 +134,7 @@ class Outcomes:
             # Beside classes what is at most each number, by which near numbers are alike.
             ranks = [column[:, None] <= np.unique(column)[:-1] for column in values.T]
             targets = np.concatenate([np.eye(len(values)), *ranks], axis=1)[classes]
-            return _Group(columns, classes, values, _Forest(self._inputs, targets, self._fold))
+            return _Group(columns, classes, values, self._forest(targets))
 
         single = [group(np.array([column])) for column in range(outcomes.shape[1])]
         left = [one.forest.targets - one.forest.held_out for one in single]
@@ -155,10 +166,9 @@ class Outcomes:
             return np.asarray(np.bincount(half, minlength=half.max() + 2)[half ^ 1])
 
         tried, met = others(self._pairs), others(same.reshape(-1))  # in the other half
-        alike = 1.0 / np.bincount(self._pairs)[self._pairs]
         weights = np.array((0.0, *_WEIGHTS))[:, None]
         found = (met + weights * hits) / np.maximum(tried + weights, 1e-12)
-        logs = np.log(np.maximum(found, _LEAST_PROBABILITY)) @ alike / alike.sum()
+        logs = np.log(np.maximum(found, _LEAST_PROBABILITY)) @ self._alike / self._alike.sum()
         best = int(np.argmax(logs[1:]))
         return _WEIGHTS[best], float(logs[1 + best] - logs[0])
 
@@ -184,19 +194,19 @@ class Outcomes:
                 number += at > part[:, None]
             after[:, :, group.columns] = group.values[number]
         after[:, :, :-1] += (np.repeat(states, n_actions, axis=0) * self._changes)[:, None]
-        low, high = self._table.min(axis=0), self._table.max(axis=0)
+        low, high = self.table.min(axis=0), self.table.max(axis=0)
         np.clip(after[:, :, :-1], low, high, out=after[:, :, :-1])
         return after
 
     @cached_property
     def states(self) -> FloatArray:
         """The states of the buffer, and the most frequent ones that they lead to, (m, d)."""
-        known = len(self._table)
-        reached = self.drawn(self._table)[:, :, :-1].reshape(-1, self._table.shape[1])
-        first, inverse = _distinct(np.concatenate([self._table, reached]))
+        known = len(self.table)
+        reached = self.drawn(self.table)[:, :, :-1].reshape(-1, self.table.shape[1])
+        first, inverse = _distinct(np.concatenate([self.table, reached]))
         order = np.argsort(-np.bincount(inverse), kind="stable")
         new = first[order][first[order] >= known] - known
-        return np.concatenate([self._table, reached[new[: max(_MOST_STATES - known, 0)]]])
+        return np.concatenate([self.table, reached[new[: max(_MOST_STATES - known, 0)]]])
 
     def rows(self, states: FloatArray) -> Rows:
         """Rows of every action at states (m, d), the buffer's first."""
@@ -226,25 +236,42 @@ class Outcomes:
         start = np.bincount(begins, times / times.sum(), minlength=len(states))
         return Rows(onward, over, sink, start.astype(np.float64), np.empty((size, 0)))
 
-    def rewards(self, rewards: FloatArray) -> FloatArray:
+    def rewards(self, rewards: FloatArray, rows: Rows) -> FloatArray:
         """Expected rewards (m·A, K) at :attr:`states`, by the rewards (n, K) of transitions.
 
-        A sum of functions of single numbers before and after a step, and a forest of what that
-        leaves; what a step leads to is what rows say, and pairs have means of their own.
+        A sum of functions of single numbers before and after a step, and what that leaves of pairs,
+        tried ones by their own means; what a step leads to is what rows say.
         """
-        asked, groups = self._asked(self.states), self.groups
-        # Behind the classes of a group: what is at most each number.
-        after = [one.forest.targets[:, len(one.values) :] for one in groups]
-        told = [one.forest.predict(asked)[:, len(one.values) :] for one in groups]
-        design = np.column_stack([self._inputs, *after])
+        asked, columns = self._asked(self.states), self.states.T
+        most = _MOST_FEATURES // len(columns)
+        levels = (np.unique(column)[:-1] for column in columns)
+        some = (each[:: max(1, -(-len(each) // most))] for each in levels)
+        after = np.concatenate(
+            [column[:, None] <= each for column, each in zip(columns, some, strict=True)], axis=1
+        ).astype(np.float64)
+        design = np.column_stack([self._inputs, self.ends, after[self.buffer.successors]])
         centred = design - design.mean(axis=0)
         slopes = np.linalg.solve(centred.T @ centred + np.eye(len(centred.T)), centred.T @ rewards)
-        own, others = np.split(slopes, [self._inputs.shape[1]])
-        forest = _Forest(self._inputs, rewards - design @ slopes, self._fold)
-        found = np.column_stack(told) @ others + forest.predict(asked)
-        sums, times = np.zeros_like(found), np.bincount(self._pairs, minlength=len(found))[:, None]
-        np.add.at(sums, self._pairs, rewards - self._inputs @ own)
-        return np.asarray(asked @ own + (sums + self.weight * found) / (times + self.weight))
+        own, over, others = np.split(slopes, np.cumsum([self._inputs.shape[1], 1]))
+        left = rewards - design @ slopes
+        forest = self._forest(left)
+        # Means of what is left, of pairs in the other half: it may be certain where outcomes vary.
+        half = 2 * self._pairs + self._fold
+        sums, tries = _sums(half, left, 2 * len(asked))
+        met, tried = sums[half ^ 1], tries[half ^ 1]
+        errors = [(((met + w * forest.held_out) / (tried + w) - left) ** 2).sum() for w in _WEIGHTS]
+        weight = _WEIGHTS[int(np.argmin(errors))]
+        sums, tries = _sums(self._pairs, left, len(asked))
+        found = (sums + weight * forest.predict(asked)) / (tries + weight)
+        moved = (rows.onward + rows.ended) @ (after @ others) + rows.end[:, None] * over
+        return np.asarray(asked @ own + moved + found)
+
+
+def _sums(index: IntArray, values: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
+    """Sums (size, k) of values (n, k) with the same index (n,), and their numbers (size, 1)."""
+    total = np.zeros((size, values.shape[1]))
+    np.add.at(total, index, values)
+    return total, np.bincount(index, minlength=size)[:, None].astype(np.float64)
 
 
 def drawn_outcomes(buffer: Buffer) -> Outcomes | None:

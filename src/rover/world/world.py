@@ -28,7 +28,7 @@ from rover.world.counts import Counts, find_lattice
 from rover.world.model import LandmarkModel, Sums
 from rover.world.neighbours import Neighbours
 from rover.world.net import FIRST_UNITS, time_units, units_due
-from rover.world.outcomes import Outcomes
+from rover.world.outcomes import Outcomes, drawn_outcomes
 from rover.world.regression import Fit
 from rover.world.rows import Rows
 
@@ -102,6 +102,11 @@ class World:
             self._counts = Counts(self.buffer, foretells=True)
         self._counts.take_in()
         return self._counts
+
+    @property
+    def outcomes(self) -> Outcomes | None:
+        """Drawn outcomes between states of numbers; None: counts predict as well."""
+        return self.part(Outcomes, lambda: drawn_outcomes(self.buffer))
 
     def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
         """The one model of all transitions on landmarks, by sums of features of observations; None:
