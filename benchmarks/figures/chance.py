@@ -39,7 +39,7 @@ from rover.plots import MeanCurve, TaskPanel, make_task_figure, write_pictures
 from rover_bench.report import markdown_table
 
 EPISODE, DISCOUNT, MOST_COVERED = 100, 0.99, 500
-_TITLE = "Share of the way from random actions to the best, mean with its 95% interval"
+_TITLE = "Share of the way from random actions to the best, means of the seeds"
 
 
 def counted(buffer: Buffer) -> tuple[Ints, Ints, csr_array]:
@@ -167,6 +167,7 @@ def rows_of(name: str, asked: Any) -> Iterator[dict[str, Any]]:
 def show(path: Path) -> None:
     """Print the table of runs, and draw their shares beside the file."""
     runs, panels, lines = pd.read_csv(path), [], []
+    every = sorted(set(runs["steps"]))
     runs["of"] = runs["method"] + np.where(runs["data"] == "rover", "", ", random steps")
     for name, mine in runs.groupby("problem", sort=False):
         curves = {}
@@ -177,14 +178,23 @@ def show(path: Path) -> None:
             curves[str(of), ""] = mean
             numbers, seconds = each.groupby("steps"), f"{each['seconds'].iloc[-1]:.1f}"
             shares = zip(mean.mean, mean.low, mean.high, strict=True)
-            cells = [f"{a:.2f} ({b:.2f} to {c:.2f})" for a, b, c in shares]
+            shown = (f"{a:.2f} ({b:.2f} to {c:.2f})" for a, b, c in shares)
+            found = dict(zip(steps.tolist(), shown, strict=True))
+            cells = [found.get(n, "–") for n in every]
             returns = (f"{x:,.4g}" for x in numbers["return"].mean())
             ratios = (f"{x:.2f}" for x in numbers["J/J*"].mean().dropna())
             words = [", ".join(returns), *cells, ", ".join(ratios), seconds]
             lines.append([str(name), str(of), str(len(series)), *words])
         panels.append(TaskPanel(str(name), 1.0, curves))
-    steps = [f"share after {n:,}" for n in sorted(set(runs["steps"]))]
-    heads = ["problem", "method", "seeds", "returns", *steps, "J/J\\*", "s"]
+    heads = [
+        "problem",
+        "method",
+        "seeds",
+        "returns",
+        *(f"share after {n:,}" for n in every),
+        "J/J\\*",
+        "s",
+    ]
     print(markdown_table(heads, lines, left=2))
     picture = make_task_figure(panels, title=_TITLE, y="share")
     write_pictures([("chance", picture)], path.parent, dpi=80)
