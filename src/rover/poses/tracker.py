@@ -102,7 +102,7 @@ class Tracker:
         return n >= _CONTRADICTED and n > 2 * self.figures["foretold"]
 
     def canonical(self, poses: IntArray) -> IntArray:
-        """Of the images of poses (n,) those nearest to where the map begins."""
+        """The images of poses (n,) nearest to where the map begins."""
         images = np.stack([_placed(image, poses) for image in self.images])
         order = _far(images) * 8 * _AREA + images
         return np.asarray(np.take_along_axis(images, order.argmin(axis=0)[None], 0)[0], np.int64)

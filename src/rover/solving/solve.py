@@ -318,7 +318,7 @@ def _ball_of(
                 middle[column], length[column] = (at[first] + at[last]) / 2, at[last] - at[first]
         target = middle
     factors = 2.0 / np.maximum(length, np.ptp(lines, axis=0) / _PROBES)
-    # Beside what was seen, of which little may be near: a cube around the ball.
+    # Little of what was seen may be near: a cube around the ball, beside it.
     drawn = np.random.default_rng(0).uniform(-1.5, 1.5, (_DRAWN, len(target)))
     around = target + drawn / np.where(factors > 0.0, factors, np.inf)
     seen = np.concatenate([seen, np.clip(around, lines[0], lines[-1]).astype(table.dtype)])

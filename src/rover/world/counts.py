@@ -36,7 +36,7 @@ _SMALLEST_RIDGE = 1e-12
 _Place = tuple[int, ...]
 
 _WALLS = 8  # places of one parity, no state among them, that are taken for a pattern
-_APART = 1e-3  # share of a step by which a coordinate may be off the lattice, for rounding
+_OFF_LATTICE = 1e-3  # share of a step by which a coordinate may be off the lattice, for rounding
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,9 @@ def find_lattice(buffer: Buffer, moves: IntArray, n_states: int) -> _Lattice | N
     ratios, unit = steps / size, size * quantum
     with np.errstate(invalid="ignore"):
         places = (values - values[0]) / unit
-        slack = np.minimum(_APART * (1.0 + np.abs(places)).max(axis=0), 0.1)
+        slack = np.minimum(_OFF_LATTICE * (1.0 + np.abs(places)).max(axis=0), 0.1)
         is_even = (np.abs(places - np.rint(places)) <= slack).all(axis=0)
-        is_even &= (np.abs(ratios - np.rint(ratios)) <= _APART).all(axis=0)
+        is_even &= (np.abs(ratios - np.rint(ratios)) <= _OFF_LATTICE).all(axis=0)
     # Walls and seams are rarer than a fifth of the moves.
     used = np.flatnonzero(is_even & steps.any(axis=0) & (explained >= 0.8 * at_stake))
     if len(used) == 0:

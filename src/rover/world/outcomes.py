@@ -31,7 +31,7 @@ _LEAST_PROBABILITY = 1e-3  # of outcomes that nothing predicted, in a log-likeli
 _MOST_NUMBERS, _MOST_CLASSES = 64, 128
 _MOST_STATES = 16_000
 _DRAWS, _ALL_DRAWS = (16, 64), 3_000_000  # of a pair, and of all pairs
-_MOST_FEATURES = 1024  # of rewards
+_MOST_LEVELS = 1024  # of the columns of states together, at which rewards may step
 _HELD_OUT = 50  # transitions that are held out together where episodes are few
 
 
@@ -243,7 +243,7 @@ class Outcomes:
         tried ones by their own means; what a step leads to is what rows say.
         """
         asked, columns = self._asked(self.states), self.states.T
-        most = _MOST_FEATURES // len(columns)
+        most = _MOST_LEVELS // len(columns)
         levels = (np.unique(column)[:-1] for column in columns)
         some = (each[:: max(1, -(-len(each) // most))] for each in levels)
         after = np.concatenate(
