@@ -37,7 +37,6 @@ _MOVED, _STAYED, _ENDED, _JUMPED = range(4)  # outcomes of actions
 _FORETOLD, _AHEAD, _SURE = 3, 8, 3
 """Corners that the map has to foretell before the last hypothesis is believed, one after so many
 settled episodes; and those more than all others before one of several is."""
-_FEATURES = 8  # cells of rarer symbols that a map needs to tell headings apart
 _DOUBTS, _CONTRADICTED = 3, 6  # episodes in a row after which the map goes; in all, all goes
 _TEXTURE, _PLACES = 8, 16  # corners of a view by which it is looked for elsewhere; places tried
 _SLIPPED = 0.05  # share of a view that may contradict the law of another action
@@ -59,8 +58,7 @@ class _Plane:
 class Tracker:
     """The map that the laws of actions draw, and the pose in it.
 
-    Call :meth:`begin` with the first view of an episode, :meth:`step` for every transition, and
-    :meth:`end`. Views are flat arrays (h·w,) of symbols.
+    Every episode begins, steps and ends. Views are flat arrays (h·w,) of symbols.
 
     Attributes:
         main: the map; `work` its copy that the episode draws on.
@@ -88,7 +86,6 @@ class Tracker:
         self.labels: list[list[int]] = []
         self.images = [_CENTRE]
         self._n_settled = self._n_doubts = 0
-        self.figures["maps"] += 1
 
     @property
     def here(self) -> int:
@@ -133,8 +130,13 @@ class Tracker:
     def end(self) -> None:
         """End the episode: the map takes the log over if its place is known."""
         is_known = len(self.hypotheses) == 1
-        # In a map without features nothing tells headings apart, and any will do.
-        if is_known or (self.hypotheses and len(self._features()) < _FEATURES):
+        rich, poor = (len(self._features(plane)) for plane in (self.work, self.main))
+        if len(self.hypotheses) > 1 and rich > 2 * poor:
+            self._forget()  # the log tells more than the map, and becomes the map
+            self.hypotheses, is_known = [], True
+            self._draw_first()
+        # As long as the map has hardly foretold anything, any heading will do.
+        if is_known or (rich > poor and self.hypotheses and self._n_settled < _SURE):
             self.main, self._n_doubts = self.work, 0
             self.figures["foretold"] += is_known and self._n_settled > 0
             self._n_settled += is_known
@@ -275,9 +277,9 @@ class Tracker:
 
     # images and hypotheses
 
-    def _features(self) -> IntArray:
-        """Cells (n,) of the map of other symbols than the one that was stood on most."""
-        array, common = self.main.array, self.stood.most_common(1)[0][0]
+    def _features(self, plane: _Plane) -> IntArray:
+        """Cells (n,) of other symbols than the one that was stood on most."""
+        array, common = plane.array, self.stood.most_common(1)[0][0]
         return np.flatnonzero((array != _NOTHING) & (array != common))
 
     def _find_images(self) -> None:
@@ -288,7 +290,7 @@ class Tracker:
             return
         visited = np.array(sorted(self.main.visited))
         array, here = self.main.array, _placed(self.at, pose)
-        cells, features = np.flatnonzero(array != _NOTHING), self._features()
+        cells, features = np.flatnonzero(array != _NOTHING), self._features(self.main)
         others = list[int]()
         for other in (k * _AREA + visited for k in range(8)):
             window = self.laws.window[other[0] // _AREA][found[pose]]
@@ -329,7 +331,7 @@ class Tracker:
     def beacons(self) -> set[int]:
         """Cells within two of those from which the map tells something."""
         near = (np.indices((5, 5)).reshape(2, -1).T - 2) @ _SHIFTS
-        return set((self._features()[:, None] + near).ravel().tolist())
+        return set((self._features(self.main)[:, None] + near).ravel().tolist())
 
     def copy(self) -> Tracker:
         """Another one that knows the same, between two episodes."""
