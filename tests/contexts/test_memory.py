@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rover.contexts.codes import fit_codes, relevant_numbers
+from rover.contexts.codes import ObservationCodes, relevant_numbers
 from rover.contexts.memory import (
     DISCOUNT,
     LAMBDA,
@@ -88,7 +88,7 @@ def test_what_was_never_tried_together_is_unknown_although_its_parts_are_known()
     together = np.array([[0, 1, 0, 0, 1, 0]], np.uint8)
     sinks = []
     for relevant in ([], [1, 4]):
-        codes = fit_codes(apart, np.array(relevant, np.int64))
+        codes = ObservationCodes.fit(apart, np.array(relevant, np.int64))
         features = codes(apart)
         assert np.square(features).sum(axis=1) == pytest.approx(1.0, abs=1e-5)
         inverse = ridge_inverse(features, LAMBDA)

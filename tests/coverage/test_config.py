@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rover import Rover, load_policy
-from rover.coverage.config import RoverConfig, is_physical, resolve
+from rover.coverage.config import RoverConfig, _is_physical, resolve
 from rover.coverage.run import is_due
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
@@ -89,7 +89,7 @@ def test_a_setting_is_taken_or_refused_by_name(name, value):
     ("low", "size", "is_scaled"), [(0, 8, True), (0, 9, False), (-1, 64, True), (-1, 65, False)]
 )
 def test_physical_quantities_are_scaled_and_what_may_be_one_hot_is_not(low, size, is_scaled):
-    assert is_physical(spaces.Box(float(low), 1.0, (size,), np.float32)) == is_scaled
+    assert _is_physical(spaces.Box(float(low), 1.0, (size,), np.float32)) == is_scaled
 
 
 def test_the_image_head_of_the_paper():

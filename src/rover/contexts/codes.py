@@ -43,6 +43,27 @@ class ObservationCodes:
     relevant: IntArray  # numbers whose joint value counts, (r,)
     joint: NDArray[Any]  # joint values (t, r) that have a feature
 
+    @classmethod
+    def fit(cls, flat: NDArray[Any], relevant: IntArray) -> ObservationCodes:
+        """Codes of the values that occur in the numbers that vary, of n ≥ 1 observations (n, k); the
+        joint value of the `relevant` ones counts."""
+        numbers, values, means = [], [], []
+        for number in np.flatnonzero((flat != flat[0]).any(axis=0)):
+            taken, counts = np.unique(flat[:, number], return_counts=True)
+            numbers += [number] * len(taken)
+            values.append(taken)
+            means.append(counts / len(flat))
+        share = np.concatenate([np.zeros(0), *means])
+        # The most variable ones: what hardly varies tells hardly any two observations apart.
+        kept = np.sort(np.argsort(-share * (1.0 - share), kind="stable")[:_MOST_COLUMNS])
+        # Without it a locked door with the key in hand is never tried (D40).
+        joint = np.unique(flat[:, relevant], axis=0) if len(relevant) else flat[:1, relevant]
+        columns = np.array(numbers, np.int64)[kept]
+        found = np.concatenate([np.zeros(0, flat.dtype), *values])[kept]
+        projection = _principal((flat[:, columns] == found) - share[kept])
+        means32 = share[kept].astype(np.float32)
+        return cls(columns, found, means32, projection, relevant, joint)
+
     @cached_property
     def _columns(self) -> dict[bytes, int]:
         return {row.tobytes(): column for column, row in enumerate(self.joint)}
@@ -63,27 +84,6 @@ class ObservationCodes:
             if column is not None:
                 row[first + column] = math.sqrt(0.5)
         return features
-
-
-def fit_codes(flat: NDArray[Any], relevant: IntArray) -> ObservationCodes:
-    """Codes of the values that occur in the numbers that vary, of n ≥ 1 observations (n, k); the
-    joint value of the `relevant` ones counts."""
-    numbers, values, means = [], [], []
-    for number in np.flatnonzero((flat != flat[0]).any(axis=0)):
-        taken, counts = np.unique(flat[:, number], return_counts=True)
-        numbers += [number] * len(taken)
-        values.append(taken)
-        means.append(counts / len(flat))
-    share = np.concatenate([np.zeros(0), *means])
-    # The most variable ones: what hardly varies tells hardly any two observations apart.
-    kept = np.sort(np.argsort(-share * (1.0 - share), kind="stable")[:_MOST_COLUMNS])
-    # Without it a locked door with the key in hand is never tried (D40).
-    joint = np.unique(flat[:, relevant], axis=0) if len(relevant) else flat[:1, relevant]
-    columns = np.array(numbers, np.int64)[kept]
-    found = np.concatenate([np.zeros(0, flat.dtype), *values])[kept]
-    projection = _principal((flat[:, columns] == found) - share[kept])
-    means32 = share[kept].astype(np.float32)
-    return ObservationCodes(columns, found, means32, projection, relevant, joint)
 
 
 def _principal(centred: FloatArray) -> Array32:

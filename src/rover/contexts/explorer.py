@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from rover.arrays import FloatArray
-from rover.contexts.codes import fit_codes, relevant_numbers
+from rover.contexts.codes import ObservationCodes, relevant_numbers
 from rover.contexts.memory import (
     MOST_TRIES,
     EpisodeMemory,
@@ -153,7 +153,7 @@ class ContextExplorer:
         observations = buffer.observations.rows[distinct]
         numbers = observations.reshape(len(observations), -1)
         relevant = relevant_numbers(numbers[before], actions, (x != y) | ends, buffer.n_actions)
-        codes = fit_codes(numbers, relevant)
+        codes = ObservationCodes.fit(numbers, relevant)
         features, new = codes(numbers), within > 0.0
         reached = np.column_stack([features[after], ends.astype(np.float32)])
         self._arrivals = ridge_inverse(reached[new], _NOVELTY_RIDGE)

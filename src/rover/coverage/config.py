@@ -200,7 +200,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     for those who ask for one. Settings must not contradict the space or one another.
     """
     filled: dict[str, Any] = {}
-    is_small, is_discrete = is_physical(space), isinstance(space, spaces.Discrete)
+    is_small, is_discrete = _is_physical(space), isinstance(space, spaces.Discrete)
     learns = config.representation not in (None, "identity")
     has_features = learns or config.encoder != "default"
     has_kernel = has_features or config.kernel is not None or config.bandwidth is not None
@@ -221,7 +221,7 @@ def resolve(config: RoverConfig, space: spaces.Space[Any]) -> RoverConfig:
     return config.model_copy(update=filled)
 
 
-def is_physical(space: spaces.Space[Any]) -> bool:
+def _is_physical(space: spaces.Space[Any]) -> bool:
     """True for vectors that are short enough to be physical quantities, and no one-hot vectors."""
     if not isinstance(space, spaces.Box) or len(space.shape) != 1:
         return False

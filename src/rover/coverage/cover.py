@@ -108,7 +108,7 @@ def _target_weights(returned: Any, n: int) -> FloatArray:
     return weights.astype(np.float64)
 
 
-def objective_of(
+def _objective_of(
     config: RoverConfig, problem: FiniteMDP, target: Callable[[NDArray[Any]], Any] | None
 ) -> Objective:
     """J of policies in a finite problem, by the weights of its observations; ConfigurationError:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.contexts.explorer import LARGEST_LIST, ContextExplorer
-from rover.coverage.config import RoverConfig, is_physical, resolve
-from rover.coverage.cover import Cover, objective_of
+from rover.coverage.config import RoverConfig, _is_physical, resolve
+from rover.coverage.cover import Cover, _objective_of
 from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
 from rover.coverage.represent import Learned, Representation, Scaled, Slow
@@ -142,7 +142,7 @@ class CoverageRun(Agent[RoverConfig]):
         return CoveragePolicy(encoder, seen.kernel, basis, weights, epsilon=epsilon)
 
     def _objective(self, problem: FiniteMDP) -> Objective:
-        return objective_of(self.config, problem, self._target)
+        return _objective_of(self.config, problem, self._target)
 
     @abstractmethod
     def _improve(self) -> tuple[Policy, Improvement]:
@@ -372,7 +372,7 @@ def _make_representation(
         ConfigurationError: an encoder that does not fit the observations.
     """
     if config.kernel is None:
-        return Scaled(world, cover, space) if is_physical(space) else None
+        return Scaled(world, cover, space) if _is_physical(space) else None
     parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
     kernel = objects.get("kernel") or make_kernel(config.kernel, **parameters)
     if config.representation == "identity":

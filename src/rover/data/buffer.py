@@ -21,7 +21,7 @@ from gymnasium.spaces import Dict, Tuple
 from numpy.typing import DTypeLike, NDArray
 
 from rover.arrays import BoolArray, FloatArray, IntArray, signed
-from rover.data.kinds import jumping
+from rover.data.kinds import _jumping
 from rover.data.table import FIRST_CAPACITY, ObservationTable
 from rover.envs.spaces import Spaces, StoredForm, described_space, description_of
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
@@ -163,7 +163,7 @@ class Buffer:
             columns["rewards"] = np.asarray(rewards, np.float64)
         buffer = cls.of(spaces, rewards=rewards is not None)
         buffer._take_in(seen, columns, flags, spaces, episode_length)
-        if message := jumping(buffer)[1]:
+        if message := _jumping(buffer)[1]:
             warnings.warn(message, RoverWarning, stacklevel=2)
         return buffer
 

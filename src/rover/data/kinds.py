@@ -31,7 +31,7 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
     """
     if len(made) == 0:
         return []
-    found = [*_ends(made), *_first_and_last(made), *jumping(made), *_growing(made)]
+    found = [*_ends(made), *_first_and_last(made), *_jumping(made), *_growing(made)]
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         rows = made.observations.rows
         slack = 1e-5 * np.maximum(1.0, np.abs(rows).max(axis=0))  # more than rounding
@@ -138,7 +138,7 @@ def _growing(made: Buffer) -> Iterator[str]:
             )
 
 
-def jumping(made: Buffer) -> tuple[str, str]:
+def _jumping(made: Buffer) -> tuple[str, str]:
     """Ends whose observation is one that episodes begin with; and episodes that go on behind an end
     which is not flagged."""
     is_jump, resets = _jumps(made), ""

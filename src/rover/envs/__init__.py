@@ -6,7 +6,6 @@ from rover.envs.dynamics import (
     FiniteMDP,
     RewardFunction,
     finite_dynamics,
-    keeps_rewards,
     reward_function,
 )
 from rover.envs.gridworld import GridWorld, map_arrays
@@ -49,7 +48,6 @@ __all__ = [
     "horizon_of",
     "id_and_kwargs",
     "import_modules",
-    "keeps_rewards",
     "known_id",
     "make_env",
     "map_arrays",

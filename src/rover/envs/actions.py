@@ -80,7 +80,7 @@ def element(actions: NDArray[Any], number: int) -> Any:
     return actions[number] if is_number else np.array(actions[number])
 
 
-def recorded_set(taken: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _recorded_set(taken: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """The set (A, d) of recorded actions (n, d), and their numbers (n,) in it.
 
     More than 256 different ones become the means of as many clusters, with a warning that says

@@ -295,7 +295,7 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
     Raises:
         ConfigurationError: another environment or wrapper, or a grid world without a goal.
     """
-    if not keeps_rewards(env):
+    if not _keeps_rewards(env):
         raise ConfigurationError(
             "a wrapper may change the rewards of this environment, so they cannot be computed "
             f"from observations: {GIVE_REWARD}"
@@ -335,7 +335,7 @@ def reward_function(env: gym.Env[Any, Any]) -> RewardFunction:
     return rewards
 
 
-def keeps_rewards(env: gym.Env[Any, Any]) -> bool:
+def _keeps_rewards(env: gym.Env[Any, Any]) -> bool:
     """True if no wrapper is known to change the unwrapped environment's rewards."""
     while isinstance(env, gym.Wrapper):
         if type(env).step not in _STEPS:

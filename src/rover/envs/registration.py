@@ -26,7 +26,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import WrapperSpec, register, registry
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RepeatAction, TimeLimit
 
-from rover.envs.dynamics import keeps_rewards
+from rover.envs.dynamics import _keeps_rewards
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
 from rover.errors import ConfigurationError, RoverError, RoverWarning, shorten
@@ -114,7 +114,7 @@ def goal_state(goal: str | Cell, env: gym.Env[Any, Any]) -> tuple[str, int]:
 def check_rewarded(env: gym.Env[Any, Any]) -> None:
     """Refuse a grid world without a goal, which no wrapper gives a reward: ConfigurationError."""
     grid = env.unwrapped
-    if isinstance(grid, GridWorld) and grid.goal_state is None and keeps_rewards(env):
+    if isinstance(grid, GridWorld) and grid.goal_state is None and _keeps_rewards(env):
         env_id = "" if env.spec is None else env.spec.id
         goals = ", ".join([*GOALS.get(env_id, {}), "any cell as X,Y"])
         raise ConfigurationError(

@@ -25,7 +25,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
 from rover.arrays import signed
-from rover.envs.actions import MAX_ACTIONS, MOST_NUMBERS, action_set, element, recorded_set
+from rover.envs.actions import MAX_ACTIONS, MOST_NUMBERS, _recorded_set, action_set, element
 from rover.errors import ConfigurationError, NonFiniteError, UnsupportedSpaceError, abridge, shorten
 
 _DTYPES = "uint8", "int64", "float32", "float64"  # of vectors that encoders take
@@ -162,7 +162,7 @@ class Spaces:
                 f"the data has actions that are not of the set of {abridge(self.acted)}: "
                 f"{given[apart.argmax()]}"
             )
-        own, numbers = recorded_set(rows.astype(np.float64))
+        own, numbers = _recorded_set(rows.astype(np.float64))
         own = own.reshape(-1, *actions.shape[1:]).astype(actions.dtype)
         return replace(self, actions=own, n_actions=len(own)), numbers
 

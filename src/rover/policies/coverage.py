@@ -167,7 +167,7 @@ class CoveragePolicy(PlannedPolicy):
     @classmethod
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned, with the parts that are the user's own."""
-        encoder, kernel = stored_encoder(content, own_parts["encoder"]), own_parts["kernel"]
+        encoder, kernel = _stored_encoder(content, own_parts["encoder"]), own_parts["kernel"]
         if kernel is None or content["kernel"]["name"] != "custom":
             kernel = make_kernel(**content["kernel"])
         epsilon = float(content.get("epsilon", 0.0))  # files of version 0.2 do not say it
@@ -185,7 +185,7 @@ class CoveragePolicy(PlannedPolicy):
         }
 
 
-def stored_encoder(content: Mapping[str, Any], module: nn.Module | None = None) -> Encoder:
+def _stored_encoder(content: Mapping[str, Any], module: nn.Module | None = None) -> Encoder:
     """The frozen encoder in the content of a policy; `module`: the user's own module."""
     config = EncoderConfig.model_validate(content["encoder"])
     encoder = make_encoder(config, torch.Generator(), module=module)

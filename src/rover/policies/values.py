@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rover.errors import ConfigurationError, require_finite
 from rover.features import Encoder
 from rover.operators.values import TIE
-from rover.policies.coverage import stored_encoder
+from rover.policies.coverage import _stored_encoder
 from rover.policies.policy import Policy
 from rover.world.net import between
 
@@ -294,7 +294,7 @@ class ValuePolicy(Policy):
         """Read what :meth:`content` returned; its encoder is never the user's own."""
         shape, encoder = content["observation_shape"], None
         if content["encoder"] is not None:
-            encoder = stored_encoder(content)
+            encoder = _stored_encoder(content)
             shape = encoder.config.observation_shape
         return cls(
             content["tables"],

@@ -225,7 +225,7 @@ def planned_policy(
     ).requires_grad_(False)
 
 
-def warn_of_unexplained(missed: float) -> None:
+def _warn_of_unexplained(missed: float) -> None:
     """Warn of a plan on a dynamics model that leaves this share of the motion unexplained."""
     warnings.warn(
         f"the dynamics model leaves {missed:.0%} of the motion unexplained, so that the plan is "

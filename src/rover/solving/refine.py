@@ -29,8 +29,8 @@ from rover.policies import ValuePolicy
 from rover.solving.plans import (
     Experience,
     PlanSettings,
+    _warn_of_unexplained,
     planned_policy,
-    warn_of_unexplained,
 )
 from rover.solving.tasks import Tasks
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED, RefinedDynamics
@@ -248,7 +248,7 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
             return policy
     assert other is not None
     if missed > 0.0:
-        warn_of_unexplained(missed)
+        _warn_of_unexplained(missed)
     return other
 
 

@@ -26,8 +26,8 @@ from rover.solving.plans import (
     Experience,
     PlanSettings,
     Source,
+    _warn_of_unexplained,
     planned_policy,
-    warn_of_unexplained,
 )
 from rover.solving.refine import refined_policy
 from rover.solving.tasks import (
@@ -191,7 +191,7 @@ def _goal_policy(
     if points.neighbours is not None:
         missed = points.neighbours.model.dynamics.unexplained
         if missed > MOST_UNEXPLAINED:
-            warn_of_unexplained(missed)
+            _warn_of_unexplained(missed)
     return planned_policy(experience, tasks, settings)
 
 
