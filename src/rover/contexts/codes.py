@@ -45,8 +45,8 @@ class ObservationCodes:
 
     @classmethod
     def fit(cls, flat: NDArray[Any], relevant: IntArray) -> ObservationCodes:
-        """Codes of the values that occur in the numbers that vary, of n ≥ 1 observations (n, k); the
-        joint value of the `relevant` ones counts."""
+        """Codes of the values that occur in the numbers that vary, of n ≥ 1 observations (n, k);
+        the joint value of the `relevant` ones counts."""
         numbers, values, means = [], [], []
         for number in np.flatnonzero((flat != flat[0]).any(axis=0)):
             taken, counts = np.unique(flat[:, number], return_counts=True)
