@@ -2,7 +2,7 @@
 
 import tracemalloc
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -77,13 +77,17 @@ class _Drift:
     """Motion that predicts one change of each action (A, z) everywhere."""
 
     def __init__(self, changes: FloatArray) -> None:
-        self.changes = changes
+        self._each = changes
 
-    def smooth(self, _: FloatArray, actions: IntArray) -> FloatArray:
-        return self.changes[actions]
+    @property
+    def displacements(self) -> Any:
+        return self
+
+    def changes(self, _: FloatArray, actions: IntArray) -> FloatArray:
+        return self._each[actions]
 
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return points + self.changes[:, None], np.zeros(points.shape[:2])
+        return points + self._each[:, None], np.zeros(points.shape[:2])
 
 
 def taken_by(

@@ -71,7 +71,7 @@ def test_a_law_is_told_from_few_transitions_and_walls_are_corrected(seed):
     points, actions, changes = grown.units.moves(buffer, slice(0, len(buffer)))
     each = np.arange(len(hits))
     corrected = motion.step(points[None, hits])[0][actions[hits], each] - points[hits]
-    law = motion._displacements.predict(points[hits])[actions[hits], each]
+    law = motion.displacements.predict(points[hits])[actions[hits], each]
     assert np.abs(corrected - changes[hits]).mean() < 0.75 * np.abs(law - changes[hits]).mean()
 
 
@@ -105,7 +105,7 @@ def test_noise_is_not_corrected(noise):
     rows = np.arange(n)
     each[rows, actions], moved[rows, actions], counts[rows, actions] = begins, ends - begins, 1.0
     model = DynamicsModel(displacements, 0.0, each, counts, moved)
-    errors = ends - begins - model.smooth(begins, actions)
+    errors = ends - begins - displacements.changes(begins, actions)
     missed = 0.0
     for row in rows:
         near = np.exp(-0.5 * ((begins - begins[row]) ** 2).sum(axis=1) / _CELL_WIDTH**2)
@@ -113,10 +113,10 @@ def test_noise_is_not_corrected(noise):
         corrected = near @ errors / (near.sum() + _PRIOR)
         missed += ((errors[row] - corrected) ** 2).sum()
     helps = missed < (errors**2).sum()
-    assert model._residuals[:, :, :2].any()
+    assert model._residuals[:, :2].any()
     model = DynamicsModel(displacements, 1.0, each, counts, moved)
     assert helps == (noise == 0.0)
-    assert bool(model._residuals[:, :, :2].any()) == helps
+    assert bool(model._residuals[:, :2].any()) == helps
 
 
 def turned(angle: np.ndarray, speed: np.ndarray, torque: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -257,7 +257,7 @@ def test_a_beam_is_nearly_as_good_and_its_points_follow_from_the_law():
     search = Search(5, 300)
     sequence = search.found()
     worth, points = worth_of(search, sequence.actions)
-    np.testing.assert_allclose(sequence.points, points, atol=1e-9)
+    np.testing.assert_allclose(sequence.points, points, atol=1e-4)
     rng, n = np.random.default_rng(0), len(sequence.actions)
     others = [[action] * n for action in range(3)] + [rng.integers(3, size=n) for _ in range(100)]
     assert worth >= 0.98 * max(worth_of(search, other)[0] for other in others)

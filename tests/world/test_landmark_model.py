@@ -186,20 +186,21 @@ def test_predictions_by_brute_force(seed):
     ends, terminates = motion.step(points[None])
     for row, point in enumerate(points):
         for action in range(N_ACTIONS):
-            law = motion._displacements.predict(point[None])[action, 0]
+            law = motion.displacements.predict(point[None])[action, 0]
             total, missed = 0.1, np.zeros(2)
             for cell in np.flatnonzero(sums._tries[:, action]):
                 n = sums._tries[cell, action]
                 begin, change = sums._means[:, cell, action] / n
-                told = motion._displacements.predict(begin[None])[action, 0]
+                told = motion.displacements.predict(begin[None])[action, 0]
                 weight = min(n, 4.0) * np.exp(-0.5 * ((begin - point) ** 2).sum() / 0.4**2)
                 total += weight
                 missed += weight * (change - told)
             reached = np.clip(point + law + missed / total, motion.low, motion.high)
-            np.testing.assert_allclose(ends[action, row], reached, atol=1e-9)
+            np.testing.assert_allclose(ends[action, row], reached, atol=1e-4)
             assert motion.terminations is not None
-            ended = motion.terminations(reached[None, None], np.eye(N_ACTIONS)[[action]])
-            np.testing.assert_allclose(terminates[action, row], ended[0, 0], atol=1e-9)
+            features = motion.displacements.features(reached[:, None, None])
+            ended = motion.terminations(features, np.eye(N_ACTIONS)[[action]])
+            np.testing.assert_allclose(terminates[action, row], ended[0, 0], atol=1e-4)
 
 
 def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed():

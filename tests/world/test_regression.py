@@ -1,5 +1,7 @@
 """Regressions: closed forms against brute force and general minimisers, sums from scratch."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,20 @@ def pushed(seed: int, n: int) -> tuple[FloatArray, IntArray, FloatArray, BoolArr
 def fitted(points: FloatArray, actions: IntArray, changes: FloatArray) -> Displacements:
     rng = np.random.default_rng(0)
     return Displacements(points, actions, changes, CONTROLS, rng=rng, fit=Fit())
+
+
+def ends_of(
+    points: FloatArray,
+    controls: FloatArray,
+    ended: BoolArray,
+    weights: FloatArray,
+    rng: np.random.Generator,
+) -> Callable[[FloatArray, FloatArray], FloatArray]:
+    """Probabilities of ends at points (A, n, d), by features of a law that knows points (n, d)."""
+    still = np.zeros(len(points), int), np.zeros(points.shape)
+    law = Displacements(points, *still, CONTROLS, rng=rng, fit=Fit())
+    told = Terminations(law.features(points.T), controls, ended, weights)
+    return lambda at, by: told(law.features(np.moveaxis(at, 2, 0)), by)
 
 
 def free_motion(points: FloatArray, forces: FloatArray) -> FloatArray:
@@ -101,7 +117,7 @@ def test_torques_between_those_tried_are_predicted():
     changes, rng = free_motion(points, torques[:, 0]), np.random.default_rng(0)
     controls, actions = np.append(torques, [[-0.7], [0.3]], axis=0), np.arange(300)
     model = Displacements(points, actions, changes, controls, rng=rng, fit=Fit(searches=2))
-    for change, asked in zip(model.predict(points, slice(300, 302)), (-0.7, 0.3), strict=True):
+    for change, asked in zip(model.predict(points)[300:], (-0.7, 0.3), strict=True):
         assert np.abs(change - free_motion(points, np.full(300, asked))).max() < 0.01
 
 
@@ -133,7 +149,7 @@ def test_what_is_beyond_an_edge_ends() -> None:
     rng = np.random.default_rng(0)
     points = rng.normal(size=(3000, 4)) * [1.0, 1.0, 0.1, 1.0]
     ended = (np.abs(points[:, 0]) > 2.4) | (np.abs(points[:, 2]) > 0.21)
-    terminations = Terminations(points, np.ones((3000, 1)), ended, np.ones(3000), rng=rng)
+    terminations = ends_of(points, np.ones((3000, 1)), ended, np.ones(3000), rng)
     for axis, edge in ((0, 2.4), (2, 0.21)):
         inside, outside = np.zeros((1, 2, 4)), np.zeros((1, 2, 4))
         inside[0, :, axis] = [-0.85 * edge, 0.85 * edge]
@@ -144,7 +160,7 @@ def test_what_is_beyond_an_edge_ends() -> None:
     # A thinned sample stands for the others by its weights.
     some = ended | (np.arange(3000) % 3 == 0)
     weights = np.where(ended[some], 1.0, 3.0)
-    thinned = Terminations(points[some], np.ones((some.sum(), 1)), ended[some], weights, rng=rng)
+    thinned = ends_of(points[some], np.ones((some.sum(), 1)), ended[some], weights, rng)
     assert (thinned(points[None], ONE)[0].round() == ended).mean() > 0.98
 
 
@@ -153,7 +169,7 @@ def test_holes_are_told_by_fourier_features() -> None:
     points = rng.uniform(-1.0, 1.0, (2000, 2))
     centres = np.array([[-0.5, 0.0], [0.5, 0.5], [0.4, -0.6]])
     ended = (np.linalg.norm(points[:, None] - centres, axis=2) < 0.25).any(axis=1)
-    terminations = Terminations(points, np.ones((2000, 1)), ended, np.ones(2000), rng=rng)
+    terminations = ends_of(points, np.ones((2000, 1)), ended, np.ones(2000), rng)
     assert terminations(centres[None], ONE).min() > 0.5
     assert terminations(np.array([[[0.0, 0.0], [-0.8, 0.8]]]), ONE).max() < 0.25
     wrong = (terminations(points[None], ONE)[0].round() != ended).mean()
@@ -164,11 +180,11 @@ def test_ends_by_chance_or_by_a_control_are_told_as_such() -> None:
     rng = np.random.default_rng(0)
     points, controls = rng.normal(size=(4000, 2)), np.eye(2)[rng.integers(2, size=4000)]
     by_chance = rng.random(4000) < 0.1
-    terminations = Terminations(points, controls, by_chance, np.ones(4000), rng=rng)
+    terminations = ends_of(points, controls, by_chance, np.ones(4000), rng)
     both = np.repeat(rng.normal(size=(50, 2))[None], 2, axis=0)
     np.testing.assert_allclose(terminations(both, np.eye(2)), 0.1, atol=0.08)
     given_up = controls[:, 1] > 0.5
-    terminations = Terminations(points, controls, given_up, np.ones(4000), rng=rng)
+    terminations = ends_of(points, controls, given_up, np.ones(4000), rng)
     first, second = terminations(both, np.eye(2))
     assert first.max() < 0.1
     assert second.min() > 0.9

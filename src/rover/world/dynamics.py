@@ -9,9 +9,10 @@ fitted as transitions come; the refined one, for long simulated rollouts, once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
@@ -83,71 +84,7 @@ class _Invariants:
         return np.asarray((z * self._spread + self._centre).reshape(points.shape))
 
 
-class _Dynamics:
-    """A dynamics model of A actions in d dimensions; subclasses correct its displacements.
-
-    Attributes:
-        n_actions: A.
-        low, high: (d,) bounds of predictions.
-        unexplained: share of the motion that displacements leave unexplained, in [0, 1].
-        terminations: probability of an end; None: no episode has terminated.
-    """
-
-    low: FloatArray
-    high: FloatArray
-    terminations: Terminations | None = None
-    _relations: _Invariants | None = None
-    _at_once = 2048  # points that are predicted together
-
-    def __init__(self, displacements: Displacements, unexplained: float) -> None:
-        self._displacements, self.unexplained = displacements, unexplained
-        self._controls, self.n_actions = displacements.controls, len(displacements.controls)
-
-    def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
-        points of its own (A, n, d), or of all (1, n, d)."""
-        parts = [
-            self.arrive(self._reached(points[:, rows]))
-            for rows in blocks(points.shape[1], self._at_once)
-        ]
-        reached, ended = zip(*parts, strict=True)
-        return np.concatenate(reached, axis=1), np.concatenate(ended, axis=1)
-
-    def _reached(self, points: FloatArray) -> FloatArray:
-        """Predicted points (A, n, d), as they come from the regression."""
-        return points + self._displacements.predict(points)
-
-    def arrive(
-        self, points: FloatArray, actions: IntArray | slice = slice(None)
-    ) -> tuple[FloatArray, FloatArray]:
-        """Predicted points (A, n, d) that keep all relations and are near the data, and the
-        probability (A, n) that the episode ends there: of all actions, or of some (A,)."""
-        if self._relations is not None:
-            # Off the circle cos² + sin² = 1 a model that fits better gave a far worse plan (D44).
-            points = self._relations.restore(points)
-        # Without a bound a plan for CartPole rests on predictions far from the data (D44).
-        reached = np.clip(points, self.low, self.high)
-        if self.terminations is None:
-            return reached, np.zeros(reached.shape[:2])
-        return reached, self.terminations(reached, self._controls[actions])
-
-    def is_beyond(self, points: FloatArray) -> BoolArray:
-        """Mask (…) of predicted points (…, d) that were clipped, far from the data."""
-        return np.asarray(((points <= self.low) | (points >= self.high)).any(axis=-1))
-
-    def ends(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Ends (n, A, d) of every action, repeated as in plans, from points (n, d), and the
-        probability (n, A) that the episode ends before."""
-        where, alive = points[None], np.ones((self.n_actions, len(points)))
-        for _ in range(ACTION_REPEAT):
-            reached, ended = self.step(where)
-            # Behind a probable end nothing moves: it is the place where the episode ended.
-            where = np.where((alive > 0.5)[:, :, None], reached, where)
-            alive = alive * (1.0 - ended)
-        return np.swapaxes(where, 0, 1), 1.0 - alive.T
-
-
-class DynamicsModel(_Dynamics):
+class DynamicsModel:
     """Displacements that are corrected near the data, by their residuals in m cells,
 
         c_a(x) = Σ_k w_k r_k / (Σ_k w_k + 0.1),   w_k = min(n_k, 4) exp(−|x − x_k|² / 2ℓ²),
@@ -156,6 +93,13 @@ class DynamicsModel(_Dynamics):
     Where too much of the motion is unexplained, and cells are corrected by the others no better
     than not at all, a correction would repeat the noise of observations, and there is none. Cells
     come with the counts (m, A) of actions, mean points at which they began and changes (m, A, d).
+    Numbers of 32 bits predict: a search compares thousands of ends, each roughly.
+
+    Attributes:
+        displacements: uncorrected.
+        low, high: (d,) bounds of predictions.
+        unexplained: share of the motion that displacements leave unexplained, in [0, 1].
+        terminations: probability of an end; None: no episode has terminated.
     """
 
     def __init__(
@@ -165,70 +109,107 @@ class DynamicsModel(_Dynamics):
         begins: FloatArray,
         counts: FloatArray,
         changes: FloatArray,
+        terminations: Terminations | None = None,
     ) -> None:
-        super().__init__(displacements, unexplained)
+        self.displacements, self.unexplained = displacements, unexplained
+        self.terminations = terminations
         tried = [np.flatnonzero(taken) for taken in counts.T]
         n_actions, size, d = len(tried), max(map(len, tried)), begins.shape[2]
-        cells = np.zeros((n_actions, d + 2, size))
-        residuals = np.zeros((n_actions, size, d + 1))  # and a 1, which sums the weights
-        cells[:, d + 1] = -np.inf  # no weight for what only fills the table
+        cells = np.zeros((n_actions, size, d + 2))
+        residuals = np.zeros((n_actions, d + 1, size))  # and a 1, which sums the weights
+        cells[:, :, d + 1] = -1e9  # no weight for what only fills the table
+        began, reached = begins[counts > 0.0], (begins + changes)[counts > 0.0]
+        self._centre = began.mean(axis=0)[:, None, None]  # large numbers would lose digits
         for action, cell in enumerate(tried):
             begin, taken = begins[cell, action], np.minimum(counts[cell, action], _MOST_COUNTED)
-            predicted = self._displacements.predict(begin, slice(action, action + 1))[0]
-            x = begin.T / _CELL_WIDTH
-            own = np.log(taken) - 0.5 * (x**2).sum(axis=0)
-            cells[action, :, : len(cell)] = np.concatenate([x, np.ones_like(own)[None], own[None]])
-            missed = changes[cell, action] - predicted
-            residuals[action, : len(cell)] = np.column_stack([missed, np.ones(len(cell))])
-        self._cells, self._residuals = torch.from_numpy(cells), torch.from_numpy(residuals)
+            told = displacements.changes(begin, np.full(len(cell), action))
+            x = (begin - self._centre[:, 0, 0]) / _CELL_WIDTH
+            own = np.log(taken) - 0.5 * (x**2).sum(axis=1)
+            cells[action, : len(cell)] = np.column_stack([x, np.ones_like(own), own])
+            residuals[action, :d, : len(cell)] = (changes[cell, action] - told).T
+            residuals[action, d, : len(cell)] = 1.0
+        if unexplained > MOST_UNEXPLAINED and not _predict_each_other(cells, residuals):
+            residuals[:, :d] = 0.0
+        bounds = displacements.least[:, None], displacements.most[:, None]
+        tables = cells, residuals, displacements.coefficients.mT, *bounds
+        self._cells, self._residuals, self._coefficients, self._least, self._most = (
+            np.ascontiguousarray(table, np.float32) for table in tables
+        )
         self._at_once = max(1, 4_000_000 // (n_actions * size))  # weights of all cells are a table
-        reached = np.concatenate([(begins + changes)[counts > 0.0], begins[counts > 0.0]])
+        reached = np.concatenate([reached, began])
         self.low, self.high = reached.min(axis=0) - 0.5, reached.max(axis=0) + 0.5
-        if unexplained > MOST_UNEXPLAINED and not self._predicts_cells():
-            self._residuals[:, :, :d] = 0.0
 
-    def _predicts_cells(self) -> bool:
-        """True if each of some cells is corrected by the others better than not at all: where
-        observations are noisy a correction repeats the noise."""
-        d, missed, without = self._residuals.shape[2] - 1, 0.0, 0.0
-        for cells, residuals in zip(self._cells, self._residuals, strict=True):
-            n = int(residuals[:, d].sum())
-            some = torch.from_numpy(evenly_spaced(n, SAMPLE))
-            x = cells[:d, some].T
-            near = torch.cat([x, -0.5 * (x**2).sum(dim=1, keepdim=True)], dim=1)
-            logs = near @ cells[: d + 1, :n] + cells[d + 1, :n]
-            weights = logs.exp_()
-            weights[torch.arange(len(some)), some] = 0.0
-            sums, own = weights @ residuals[:n], residuals[some, :d]
-            corrected = sums[:, :d] / (sums[:, d:] + _PRIOR)
-            missed += float(((own - corrected) ** 2).sum())
-            without += float((own**2).sum())
-        return missed < without
+    def step(self, points: FloatArray, times: int = 1) -> tuple[FloatArray, FloatArray]:
+        """End (A, n, d) of each action, taken so many times, and the probability (A, n) that the
+        episode ends, from points of its own (A, n, d), or of all (1, n, d)."""
+        parts = [
+            self._stepped(np.moveaxis(points[:, rows], 2, 0), times)
+            for rows in blocks(points.shape[1], self._at_once)
+        ]
+        reached, ended = zip(*parts, strict=True)
+        return np.concatenate(reached, axis=1), np.concatenate(ended, axis=1)
 
-    def smooth(self, points: FloatArray, actions: IntArray) -> FloatArray:
-        """Changes (n, d) of actions (n,) at points (n, d), uncorrected."""
-        changes = np.empty_like(points)
-        for rows in blocks(len(points), 4096):
-            each = self._displacements.predict(points[rows])
-            changes[rows] = each[actions[rows], np.arange(each.shape[1])]
-        return changes
+    def _stepped(self, where: FloatArray, times: int) -> tuple[FloatArray, FloatArray]:
+        """The same from points (d, A, n) or (d, 1, n) that fit into memory together."""
+        alive = np.ones((len(self._cells), where.shape[2]))
+        low, high = self.low[:, None, None], self.high[:, None, None]
+        features = self.displacements.features(where, np.float32)
+        for number in range(times):
+            # Without a bound a plan for CartPole rests on predictions far from the data (D44).
+            reached = where + self._changes(where, features)
+            np.minimum(np.maximum(reached, low, out=reached), high, out=reached)
+            # Behind a probable end nothing moves: it is the place where the episode ended.
+            where = np.where(alive > 0.5, reached, where)
+            if number < times - 1 or self.terminations is not None:
+                features = self.displacements.features(reached, np.float32)
+            if self.terminations is not None:
+                controls = self.displacements.controls
+                alive *= 1.0 - self.terminations(features, controls)
+        return np.moveaxis(where, 0, 2), 1.0 - alive
 
-    def _reached(self, points: FloatArray) -> FloatArray:
-        change = self._displacements.predict(points)
+    def _changes(self, points: FloatArray, features: NDArray[Any]) -> NDArray[Any]:
+        """Changes (d, A, n) at points (d, A, n) or (d, 1, n), by their features."""
+        change = np.matmul(self._coefficients, np.swapaxes(features, 0, 1))
+        np.minimum(np.maximum(change, self._least, out=change), self._most, out=change)
         # −½ |x − x_k|² + log min(n_k, 4) as one product, which is far cheaper than its parts.
-        count, n, d = points.shape
-        each = np.empty((count, n, d + 2))
-        np.divide(points, _CELL_WIDTH, out=each[:, :, :d])
-        np.multiply(-0.5, (each[:, :, :d] ** 2).sum(axis=2), out=each[:, :, d])
-        each[:, :, d + 1] = 1.0
+        (d, count, n), x = points.shape, (points - self._centre) / _CELL_WIDTH
+        near = np.empty((count, d + 2, n), np.float32)
+        near[:, :d], near[:, d + 1] = np.swapaxes(x, 0, 1), 1.0
+        np.multiply(-0.5, (x**2).sum(axis=0), out=near[:, d])
+        weights = np.matmul(self._cells, near)
         # Products with what underflows take ten times as long.
-        logs = (torch.from_numpy(each) @ self._cells).clamp_(min=-40.0)
-        sums = (logs.exp_() @ self._residuals).numpy()
-        local = sums[..., :-1] / (sums[..., -1:] + _PRIOR)
-        return np.asarray(points + change + local)
+        np.exp(np.maximum(weights, np.float32(-40.0), out=weights), out=weights)
+        sums = np.matmul(self._residuals, weights)
+        change += sums[:, :-1] / (sums[:, -1:] + np.float32(_PRIOR))
+        return np.swapaxes(change, 0, 1)
+
+    def ends(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Ends (n, A, d) of every action, repeated as in plans, from points (n, d), and the
+        probability (n, A) that the episode ends before."""
+        ends, ended = self.step(points[None], ACTION_REPEAT)
+        return np.swapaxes(ends, 0, 1), ended.T
 
 
-class RefinedDynamics(_Dynamics):
+def _predict_each_other(cells: FloatArray, residuals: FloatArray) -> bool:
+    """True if each of some cells is corrected by the others better than not at all: where
+    observations are noisy a correction repeats the noise. Tables (A, m, d + 2) and (A, d + 1, m) as
+    of a model."""
+    d, missed, without = residuals.shape[1] - 1, 0.0, 0.0
+    for cell, residual in zip(cells, residuals, strict=True):
+        n = int(residual[d].sum())
+        some = evenly_spaced(n, SAMPLE)
+        x = cell[some, :d]
+        near = np.column_stack([x, -0.5 * (x**2).sum(axis=1)])
+        weights = np.exp(near @ cell[:n, : d + 1].T + cell[:n, d + 1])
+        weights[np.arange(len(some)), some] = 0.0
+        sums, own = weights @ residual[:, :n].T, residual[:d, some].T
+        corrected = sums[:, :d] / (sums[:, d:] + _PRIOR)
+        missed += float(((own - corrected) ** 2).sum())
+        without += float((own**2).sum())
+    return missed < without
+
+
+class RefinedDynamics:
     """A dynamics model for long simulated rollouts.
 
     A plan that is rolled out for hundreds of steps exploits every error. Hence eight times the
@@ -244,7 +225,7 @@ class RefinedDynamics(_Dynamics):
     """
 
     def __init__(
-        self, buffer: Buffer, points: Callable[[IntArray], FloatArray], known: _Dynamics
+        self, buffer: Buffer, points: Callable[[IntArray], FloatArray], known: DynamicsModel
     ) -> None:
         self.buffer, self.points = buffer, points
         self.rows = evenly_spaced(len(buffer), MOST_COMPARED)
@@ -256,19 +237,51 @@ class RefinedDynamics(_Dynamics):
         moves, rng = (self.begins, actions, changes), np.random.default_rng(0)
         displacements = Displacements(*moves, buffer.controls, rng=rng, fit=refined)
         left_out = displacements.left_out(*moves)
-        super().__init__(displacements, unexplained(left_out, changes))
+        self._displacements, self.n_actions = displacements, len(buffer.controls)
+        self.unexplained = unexplained(left_out, changes)
         self._relations = _Invariants(self.arrivals)
         self.low, self.high, self.terminations = known.low, known.high, known.terminations
+        self._known = known
         lengths, moved = (np.linalg.norm(each, axis=1) for each in (left_out, changes))
         is_contact = lengths > 0.5 * np.median(moved)
         self._contacts = np.where(is_contact[:, None], left_out, 0.0)
         self.missed = left_out - self._contacts
         self._begun = KDTree(np.column_stack([self.begins, _APART * actions]))
 
-    def follow(self, points: FloatArray, actions: IntArray) -> tuple[FloatArray, FloatArray]:
+    def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
+        points of its own (A, n, d), or of all (1, n, d)."""
+        parts = [
+            self.arrive(points[:, rows] + self._displacements.predict(points[:, rows]))
+            for rows in blocks(points.shape[1], 2048)
+        ]
+        reached, ended = zip(*parts, strict=True)
+        return np.concatenate(reached, axis=1), np.concatenate(ended, axis=1)
+
+    def arrive(
+        self, points: FloatArray, actions: IntArray | slice = slice(None)
+    ) -> tuple[FloatArray, FloatArray]:
+        """Predicted points (A, n, d) that keep all relations and are near the data, and the
+        probability (A, n) that the episode ends there: of all actions, or of some (A,)."""
+        # Off the circle cos² + sin² = 1 a model that fits better gave a far worse plan (D44).
+        reached = np.clip(self._relations.restore(points), self.low, self.high)
+        if self.terminations is None:
+            return reached, np.zeros(reached.shape[:2])
+        features = self._known.displacements.features(np.moveaxis(reached, 2, 0), np.float32)
+        return reached, self.terminations(features, self._displacements.controls[actions])
+
+    def is_beyond(self, points: FloatArray) -> BoolArray:
+        """Mask (…) of predicted points (…, d) that were clipped, far from the data."""
+        return np.asarray(((points <= self.low) | (points >= self.high)).any(axis=-1))
+
+    def follow(
+        self, points: FloatArray, actions: IntArray, signs: FloatArray | float = 0.0
+    ) -> tuple[FloatArray, FloatArray]:
         """End (n, 1, d) of an action (n,) from points (n, d), and the probability (n, 1) that the
-        episode ends. Where the nearest transition with the action met a contact, so does this."""
-        reached = self._reached(points[None])[actions, np.arange(len(points))]
+        episode ends. Where the nearest transition with the action met a contact, so does this; its
+        residual, with these signs (n, 1), disturbs the end."""
+        changes = self._displacements.changes(points, actions)
         tries = np.column_stack([points, _APART * actions])
         rows = nearest(self._begun, tries, 1)[1][:, 0]
-        return self.arrive((reached + self._contacts[rows])[:, None], actions)
+        reached = points + changes + self._contacts[rows] + signs * self.missed[rows]
+        return self.arrive(reached[:, None], actions)

@@ -108,10 +108,8 @@ class Sums:
             self._begin(self._cells.radius * GROWTH)
         tries = self._tries[: len(self._cells)]
         begins, changes = self._means[:, : len(tries)] / np.maximum(tries, 1.0)[:, :, None]
-        dynamics = DynamicsModel(
-            copy.copy(self._displacements), self._unexplained, begins, tries, changes
-        )
-        dynamics.terminations = self._terminations
+        law = copy.copy(self._displacements)
+        dynamics = DynamicsModel(law, self._unexplained, begins, tries, changes, self._terminations)
         cells, n_pairs = copy.copy(self._cells), int(np.count_nonzero(tries))
         self._novelty.add(self._units.points(self._buffer.successors[self._n_visited : n]))
         self._n_visited = n
@@ -167,10 +165,10 @@ class Sums:
         """Count as visited what was predicted, and what would have followed, but did not come, or a
         plan would try to pass the same wall at every point of it."""
         rows = np.flatnonzero(np.abs(missed).max(axis=1, initial=0.0) > MISSED)
-        predicted, each = points[rows] + changes[rows] - missed[rows], np.arange(len(rows))
+        predicted = points[rows] + changes[rows] - missed[rows]
         for _ in range(ACTION_REPEAT + 1):
             self._novelty.add(predicted)
-            predicted = predicted + self._displacements.predict(predicted)[actions[rows], each]
+            predicted = predicted + self._displacements.changes(predicted, actions[rows])
 
     def _see_ends(self, n: int) -> None:
         """Learn where the first n transitions end episodes, by a sample that stays bounded."""
@@ -185,11 +183,10 @@ class Sums:
         stands_for = due / len(some[0]), len(others) / max(len(some[1]), 1)
         sample = np.concatenate(some)
         self._terminations = Terminations(
-            self._units.points(buffer.successors[sample]),
+            self._displacements.features(self._units.points(buffer.successors[sample]).T),
             buffer.controls[buffer.actions[sample]],
             terminated[sample],
             np.repeat(stands_for, [len(some[0]), len(some[1])]),
-            rng=np.random.default_rng(0),
         )
 
     def _begin(self, radius: float) -> None:

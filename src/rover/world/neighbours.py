@@ -69,7 +69,8 @@ class Neighbours:
         By far more than noise does: by what the errors of two that began side by side, with the
         same action, usually differ.
         """
-        predicted = self.model.dynamics.smooth(self._begins, self.model.buffer.actions)
+        law = self.model.dynamics.displacements
+        predicted = law.changes(self._begins, self.model.buffer.actions)
         errors = torch.from_numpy(self._changes - predicted)
         noise = usual_error((errors - errors[self._begun]) / math.sqrt(2.0))
         weights = contact_weights(errors, noise, Fit().far).numpy()

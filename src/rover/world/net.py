@@ -258,16 +258,17 @@ class PairNovelty:
 
     def add(self, points: FloatArray) -> None:
         """Count arrivals at points (n, d)."""
-        for rows in blocks(len(points)):
-            at = self._bins(points[rows])
-            near = at.astype(np.int64)[:, :, None] + np.arange(-_REACH, _REACH + 1)
-            weight = np.exp(-0.5 * ((near + 0.5 - at[:, :, None]) / _PER_WIDTH) ** 2)
-            weight *= (near >= 0) & (near < _BINS)
-            near = np.clip(near, 0, _BINS - 1)
-            pair = np.arange(len(self._weights))[:, None, None] * _BINS**2
-            index = pair + near[:, self._first, :, None] * _BINS + near[:, self._second, None, :]
-            counted = weight[:, self._first, :, None] * weight[:, self._second, None, :]
-            np.add.at(self._tables.reshape(-1), index, np.round(_ONE * counted).astype(np.int32))
+        pair = np.arange(len(self._weights))[:, None, None] * _BINS**2
+        tables = self._tables.reshape(-1)
+        # One at a time, whose bins are distinct: to add where bins may be the same takes longer.
+        for at in self._bins(points):
+            own = at.astype(np.int64)[:, None]
+            near = np.clip(own, _REACH, _BINS - 1 - _REACH) + np.arange(-_REACH, _REACH + 1)
+            weight = np.exp(-0.5 * ((near + 0.5 - at[:, None]) / _PER_WIDTH) ** 2)
+            weight *= np.abs(near - own) <= _REACH
+            index = pair + near[self._first, :, None] * _BINS + near[self._second, None, :]
+            counted = weight[self._first, :, None] * weight[self._second, None, :]
+            tables[index] += np.rint(_ONE * counted).astype(np.int32)
 
     def __call__(
         self, points: FloatArray, passed: FloatArray | None = None, times: float = 1.0
@@ -280,6 +281,6 @@ class PairNovelty:
         if passed is not None:
             apart = (points[:, None] - passed) / (_PER_WIDTH * self._bin)
             near = np.exp(-0.5 * apart**2)
-            visits = near[:, :, self._first] * near[:, :, self._second]
-            density += times * visits.sum(axis=1)
+            # All pairs of features as one product, though some have no weight.
+            density += times * (near.mT @ near)[:, self._first, self._second]
         return np.asarray((self._weights / (1.0 + density)).sum(axis=1))

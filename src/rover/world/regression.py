@@ -21,10 +21,13 @@ van Houwelingen 1992).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.special import expit
 from torch import Tensor
 
 from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, evenly_spaced
@@ -66,13 +69,14 @@ class _Basis:
         self, points: FloatArray, n_controls: int, rng: np.random.Generator, n_waves: int
     ) -> None:
         d = points.shape[1]
-        self._centre, self._spread = points.mean(axis=0), points.std(axis=0, ddof=1) + _JITTER
-        z = (points - self._centre) / self._spread
-        low, high = z.min(axis=0), z.max(axis=0)
+        centre, spread = points.mean(axis=0), points.std(axis=0, ddof=1) + _JITTER
+        self._centre, self._spread = centre[:, None], spread[:, None]
+        z = (points.T - self._centre) / self._spread
+        low, high = z.min(axis=1, keepdims=True), z.max(axis=1, keepdims=True)
         margin = 0.25 * (high - low)  # beyond which features stay as they are
         self._low, self._high = low - margin, high + margin
-        self._frequencies = rng.standard_normal((d, n_waves))
-        self._phases = rng.uniform(0.0, 2.0 * np.pi, n_waves)
+        self._frequencies = rng.standard_normal((d, n_waves)).T
+        self._phases = rng.uniform(0.0, 2.0 * np.pi, n_waves)[:, None]
         first, second = np.triu_indices(d)
         sizes = 1, 1 + d, 1 + d + len(first)  # up to degree 0, 1 and 2
         n_products = len(first) if sizes[2] <= 150 else 0
@@ -82,28 +86,32 @@ class _Basis:
         most = max(1, min(self.n_polynomial, 250 // n_controls))
         self.n_by_control = max(size for size in sizes if size <= most)
 
-    def features(self, points: FloatArray, length: float) -> FloatArray:
-        """Polynomial and random Fourier features (n, p + r) of points (n, d), the latter of a
-        length."""
-        z = (points - self._centre) / self._spread
+    def features(
+        self, points: FloatArray, length: float, dtype: type[np.floating[Any]] = np.float64
+    ) -> NDArray[Any]:
+        """Polynomial and random Fourier features (p + r, …) of points (d, …), the latter of a
+        length. A feature is a row: rows are filled in one go."""
+        z = (points.reshape(len(points), math.prod(points.shape[1:])) - self._centre) / self._spread
         np.minimum(np.maximum(z, self._low, out=z), self._high, out=z)
         linear, polynomial, n_waves = self._n_linear, self.n_polynomial, len(self._phases)
         # One array that is filled: searches ask for few points at a time, thousands of times.
-        features = np.empty((len(z), polynomial + n_waves))
-        features[:, 0], features[:, 1:linear] = 1.0, z
-        products = features[:, linear:polynomial]
-        np.multiply(z[:, self._first], z[:, self._second], out=products)
-        waves = z @ (self._frequencies / length)
-        waves += self._phases
-        torch.from_numpy(waves).cos_()
-        np.multiply((2.0 / n_waves) ** 0.5, waves, out=features[:, polynomial:])
-        return features
+        features = np.empty((polynomial + n_waves, z.shape[1]), dtype)
+        features[0], features[1:linear] = 1.0, z
+        z, waves = features[1:linear], features[polynomial:]
+        np.multiply(z[self._first], z[self._second], out=features[linear:polynomial])
+        np.matmul((self._frequencies / length).astype(dtype), z, out=waves)
+        waves += self._phases.astype(dtype)
+        # Numpy takes a quarter of torch's time for numbers of 32 bits, and twice that for 64.
+        np.cos(waves, out=waves) if dtype is np.float32 else torch.from_numpy(waves).cos_()
+        waves *= dtype((2.0 / n_waves) ** 0.5)
+        return features.reshape(len(features), *points.shape[1:])
 
     def design(self, points: FloatArray, controls: FloatArray, length: float) -> Tensor:
         """All features (n, P) of points (n, d) under controls (n, k)."""
-        shared = self.features(points, length)
+        shared = self.features(points.T, length).T
         by_control = controls[:, :, None] * shared[:, None, : self.n_by_control]
-        design = np.concatenate([shared, by_control.reshape(len(shared), -1)], axis=1)
+        own = by_control.reshape(len(shared), controls.shape[1] * self.n_by_control)
+        design = np.concatenate([shared, own], axis=1)
         return torch.from_numpy(design)
 
     def penalty(self, smoothness: _Smoothness) -> Tensor:
@@ -177,7 +185,7 @@ class Displacements:
         for _ in range(fit.searches):
             self.smoothness = self._choose(points[some], controls[actions[some]], y[some])
         # No change is predicted that is a third larger than the data's.
-        self._least, self._most = 1.3 * y.amin(dim=0).clamp(max=0.0), 1.3 * y.amax(dim=0).clamp(0.0)
+        self.least, self.most = 1.3 * y.amin(dim=0).clamp(max=0.0), 1.3 * y.amax(dim=0).clamp(0.0)
         design, penalty = self._design(points, actions), self._basis.penalty(self.smoothness)
         weights, errors = self._reweighted(design, y, penalty)
         self._usual = usual_error(errors)
@@ -235,17 +243,25 @@ class Displacements:
         size, own, n_actions = self._basis.n_shared, self._basis.n_by_control, len(self.controls)
         own_solution = self._solution[size:].reshape(self.controls.shape[1], -1)
         by_control = torch.from_numpy(self.controls) @ own_solution
-        self._coefficients = self._solution[:size].repeat(n_actions, 1, 1)
-        self._coefficients[:, :own] += by_control.reshape(n_actions, own, -1)
+        self.coefficients = self._solution[:size].repeat(n_actions, 1, 1)
+        self.coefficients[:, :own] += by_control.reshape(n_actions, own, -1)
 
-    def predict(self, points: FloatArray, actions: slice = slice(None)) -> FloatArray:
-        """Changes (A, n, d) of all actions, or of some, at points (A, n, d) of each action's own,
-        or (n, d) or (1, n, d) for all."""
-        # A small product on its way is the same on any number of threads; a large one is torch's.
-        shared = self._basis.features(points.reshape(-1, points.shape[-1]), self.smoothness.length)
-        rows = torch.from_numpy(shared).view(*points.shape[:-1], shared.shape[1])
-        change = rows @ self._coefficients[actions]
-        return change.clamp_(self._least, self._most).numpy()
+    def features(
+        self, points: FloatArray, dtype: type[np.floating[Any]] = np.float64
+    ) -> NDArray[Any]:
+        """Features (p + r, …) of points (d, …) that all actions share."""
+        return self._basis.features(points, self.smoothness.length, dtype)
+
+    def predict(self, points: FloatArray) -> FloatArray:
+        """Changes (A, n, d) of all actions at points (A, n, d) of each action's own, or (n, d) or
+        (1, n, d) for all."""
+        rows = torch.from_numpy(self.features(np.moveaxis(points, -1, 0))).movedim(0, -1)
+        return (rows @ self.coefficients).clamp_(self.least, self.most).numpy()
+
+    def changes(self, points: FloatArray, actions: IntArray) -> FloatArray:
+        """Changes (n, d) of actions (n,) at points (n, d)."""
+        told = self._design(points, actions) @ self._solution
+        return told.clamp_(self.least, self.most).numpy()
 
     def left_out(self, points: FloatArray, actions: IntArray, changes: FloatArray) -> FloatArray:
         """Errors (n, d) at transitions (n, …) that were taken in, were each of them left out."""
@@ -262,32 +278,24 @@ _RIDGE_OF_ENDS = 1e-2  # of features of points; of controls 1
 
 
 class Terminations:
-    """The probability that an episode ends on arrival, by points (n, d) at which transitions arrive
-    by controls (n, k), and which ended it (n,). Each stands for so many others, its weight > 0."""
+    """The probability that an episode ends on arrival, by features (p + r, n) of where transitions
+    arrive, which displacements need as well, by controls (n, k), and by which ended it (n,). Each
+    stands for so many others, its weight > 0."""
 
     def __init__(
-        self,
-        points: FloatArray,
-        controls: FloatArray,
-        ended: BoolArray,
-        weights: FloatArray,
-        rng: np.random.Generator,
+        self, features: FloatArray, controls: FloatArray, ended: BoolArray, weights: FloatArray
     ) -> None:
-        self._basis = _Basis(points, controls.shape[1], rng, Fit().n_waves)
-        shared = self._basis.features(points, _Smoothness().length)
-        design = torch.from_numpy(np.concatenate([shared, controls], axis=1))
+        design = torch.from_numpy(np.concatenate([features.T, controls], axis=1))
         penalty = torch.ones(design.shape[1], dtype=torch.float64)
-        penalty[: shared.shape[1]], penalty[0] = _RIDGE_OF_ENDS, 1e-6
+        penalty[: len(features)], penalty[0] = _RIDGE_OF_ENDS, 1e-6
         y = torch.from_numpy(ended.astype(np.float64))
-        self._coefficients = _logistic_regression(design, y, torch.from_numpy(weights), penalty)
+        solution = _logistic_regression(design, y, torch.from_numpy(weights), penalty).numpy()
+        self._shared, self._by_control = np.split(solution, [len(features)])
 
-    def __call__(self, points: FloatArray, controls: FloatArray) -> FloatArray:
-        """Probability (A, n) of an end on arrival at points (A, n, d) by A controls (A, k)."""
-        rows = self._basis.features(points.reshape(-1, points.shape[2]), _Smoothness().length)
-        size = rows.shape[1]
-        shared = (torch.from_numpy(rows) @ self._coefficients[:size]).view(points.shape[:2])
-        by_control = torch.from_numpy(controls) @ self._coefficients[size:]
-        return torch.sigmoid(shared + by_control[:, None]).numpy()
+    def __call__(self, features: NDArray[Any], controls: FloatArray) -> FloatArray:
+        """Probability (A, n) of an end by features (p + r, A, n) and A controls (A, k)."""
+        logits = np.tensordot(self._shared.astype(features.dtype), features, 1)
+        return np.asarray(expit(logits + (controls @ self._by_control)[:, None]))
 
 
 def _logistic_regression(design: Tensor, ended: Tensor, weights: Tensor, penalty: Tensor) -> Tensor:
