@@ -84,18 +84,8 @@ def make_agent(name: str, env: GivenEnv, preset: str | None = None, **options: A
 
 
 def resume_agent(run_dir: str | Path, *, env: GivenEnv | None = None, **objects: Any) -> Agent[Any]:
-    """The agent of a run folder, whichever it is, as its latest checkpoint left it.
-
-    Args:
-        run_dir: the run folder.
-        env: the environment, where it cannot be made again from its id.
-        objects: settings that were objects of your own, such as ROVER's kernel.
-
-    Raises:
-        ArtefactError: no run there, a damaged one, or one of an agent that is not known here.
-        ConfigurationError: `env` or an object is missing, or differs from the run's.
-        ReplayMismatchError: the environment is not deterministic given its seed.
-    """
+    """The agent of a run folder, whichever it is, as its latest checkpoint left it; arguments and
+    errors as of :meth:`rover.Agent.resume`, with an ArtefactError for an agent unknown here."""
     from rover.storage import read_run_config
 
     # The name comes from a file: it is looked up, and nothing is imported for it.

@@ -181,18 +181,15 @@ class _Maxent(BonusAgent):
     def _update(self) -> dict[str, Any] | None:
         learned_steps = self.num_timesteps - self.config.seed_steps
         if learned_steps >= 0 and learned_steps % self.config.intrinsic.refit_every == 0:
-            self._end_round()
+            # A copy: what is learned later must not reach into the mixture.
+            self._rounds.append(self._snapshot())
+            # Visits of all policies so far, since the density is the mixture's.
+            visits = self.buffer.visits()
+            seen = np.flatnonzero(visits)
+            with self.stopwatch("represent"):
+                observations = torch.from_numpy(self.buffer.observations.rows[seen])
+                cast(_MaxentReward, self._reward).refit(observations, visits[seen])
         return super()._update()
-
-    def _end_round(self) -> None:
-        # A copy: what is learned later must not reach into the mixture.
-        self._rounds.append(self._snapshot())
-        # Visits of all policies so far, since the density is the mixture's.
-        visits = self.buffer.visits()
-        seen = np.flatnonzero(visits)
-        with self.stopwatch("represent"):
-            observations = torch.from_numpy(self.buffer.observations.rows[seen])
-            cast(_MaxentReward, self._reward).refit(observations, visits[seen])
 
     def _package(self) -> NetworkPolicy:
         return NetworkPolicy([*self._rounds, self._snapshot()], self._evaluation_skills)

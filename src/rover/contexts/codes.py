@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from rover.arrays import BoolArray, FloatArray, IntArray
+from rover.arrays import BoolArray, IntArray
 
 Array32 = NDArray[np.float32]
 
@@ -60,7 +60,11 @@ class ObservationCodes:
         joint = np.unique(flat[:, relevant], axis=0) if len(relevant) else flat[:1, relevant]
         columns = np.array(numbers, np.int64)[kept]
         found = np.concatenate([np.zeros(0, flat.dtype), *values])[kept]
-        projection = _principal((flat[:, columns] == found) - share[kept])
+        projection, n = np.eye(len(kept), dtype=np.float32), len(kept)
+        if n > _MOST_FEATURES:  # orthonormal directions of the most variance
+            centred = (flat[:, columns] == found) - share[kept]
+            some = n - _MOST_FEATURES, n - 1
+            projection = np.asarray(eigh(centred.T @ centred, subset_by_index=some)[1], np.float32)
         means32 = share[kept].astype(np.float32)
         return cls(columns, found, means32, projection, relevant, joint)
 
@@ -84,16 +88,6 @@ class ObservationCodes:
             if column is not None:
                 row[first + column] = math.sqrt(0.5)
         return features
-
-
-def _principal(centred: FloatArray) -> Array32:
-    """Orthonormal directions (c, p) of the most variance of rows (n, c)."""
-    covariance = centred.T @ centred
-    n = len(covariance)
-    if n <= _MOST_FEATURES:
-        return np.eye(n, dtype=np.float32)
-    vectors = eigh(covariance, subset_by_index=(n - _MOST_FEATURES, n - 1))[1]
-    return np.asarray(vectors, np.float32)
 
 
 def relevant_numbers(

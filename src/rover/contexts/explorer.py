@@ -116,7 +116,12 @@ class ContextExplorer:
         target = within = float(is_new or ends)
         if self.model is not None:
             if is_new or ends:
-                within, target = self._arrival(memory, reached, ends=ends)
+                features = memory.features[reached]
+                within = 1.0 - 1.0 / fold_in(self._episode, features)[1]
+                marked = np.append(features, np.float32(ends))
+                target = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked)[1])
+                if not ends:
+                    target += _ONWARD * float(memory.exploration_values(reached).max())
             self._repeats[n_tries] += 1.0, target, memory.exploration_values(node)[action]
             if n_tries == 0:
                 memory.learn(node, action, target)
@@ -129,16 +134,6 @@ class ContextExplorer:
         if self._n_seen >= self._due:
             self._due = self._n_seen * _GROWTH
             self._fit()
-
-    def _arrival(self, memory: EpisodeMemory, node: int, *, ends: bool) -> tuple[float, float]:
-        """Novelty within the episode of an arrival that is new, and the target of its try."""
-        features = memory.features[node]
-        within = 1.0 - 1.0 / fold_in(self._episode, features)[1]
-        marked = np.append(features, np.float32(ends))
-        target = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked)[1])
-        if not ends:
-            target += _ONWARD * float(memory.exploration_values(node).max())
-        return within, target
 
     def _fit(self) -> None:
         """Choose the features and make the regression anew from all tries, in closed form."""

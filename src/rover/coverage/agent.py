@@ -131,10 +131,9 @@ class Rover(CoverageRun):
             states = None if known is None else known[0]
             encoder = None if seen is None else seen.policy_encoder()
             if states is not None:
-                of_poses = Cover(states.buffer, None)
-                model = PlanningModel.of_states(states, None, config, of_poses)
-            elif seen is None or encoder is None:
-                model = PlanningModel.of_states(self.world, None, config, cover)
+                cover = Cover(states.buffer, None)
+            if states is not None or seen is None or encoder is None:
+                model = PlanningModel.of_states(states or self.world, None, config, cover)
             elif seen.plans_on == "kernel":
                 model = kernel_planning_model(seen, cover, config, buffer, self._batch_rng)
             elif seen.plans_on == "landmarks":

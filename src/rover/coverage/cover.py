@@ -37,7 +37,6 @@ class Cover:
     ) -> None:
         self.buffer, self.part = buffer, part
         self._target, self.has_target = target, target is not None
-        self.is_partial = part is not None
 
     def _parts(self, observations: IntArray) -> FloatArray:
         """The parts (n, k) of observations (n,), unscaled."""

@@ -19,12 +19,7 @@ from rover.coverage.config import RoverConfig
 from rover.coverage.cover import Cover
 from rover.data import Buffer
 from rover.features import Encoder
-from rover.operators import (
-    DenseOperator,
-    Objective,
-    SparseOperator,
-    mirror_descend,
-)
+from rover.operators import DenseOperator, Objective, SparseOperator, mirror_descend
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
 from rover.world.model import LandmarkModel
 from rover.world.net import MOST_ROWS, nearest
@@ -99,10 +94,9 @@ class PlanningModel:
         ridge = max(config.ridge, _OUTCOME_RIDGE * variance)
         buffer = cover.buffer
         states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
-        everything, target = np.arange(len(buffer.observations)), None
+        everything = np.arange(len(buffer.observations))
         groups = everything if cover.part is None else cover.groups()
-        if cover.has_target:
-            target = cover.target(groups, everything, everything)
+        target = cover.target(groups, everything, everything)
         start = np.bincount(states, weights, minlength=len(everything)).astype(np.float64)
         rows = counts.rows(ridge=ridge) if outcomes is None else outcomes.rows(outcomes.table)
         model = cls._of_rows(replace(rows, start=start), basis, groups, target)

@@ -37,7 +37,6 @@ from rover.features import (
     state_encoder,
 )
 from rover.operators import Interpolation, Kernel
-from rover.transitions import TransitionCounts
 from rover.world.model import MOST_LANDMARKS, Features, Sums
 from rover.world.net import COVERAGE_LAG, DENSITY_WIDTH, FIRST_UNITS, time_units, units_due
 from rover.world.regression import SEARCHED_FIT, Fit
@@ -135,12 +134,8 @@ class Representation:
         return copied_tensors(self._tensors())
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore what :meth:`state` returned; the buffer must be restored already.
-
-        Raises:
-            ArtefactError: a tensor is missing, unknown, or of another shape or dtype; nothing
-                has been changed then.
-        """
+        """Restore what :meth:`state` returned; the buffer must be restored already. ArtefactError:
+        the state does not fit; nothing has been changed then."""
         restore_tensors(self._tensors(), state, owner="the representation")
         self.renew()
         self.features()
@@ -164,7 +159,7 @@ class Scaled(Representation):
     @property
     def sums(self) -> Sums | None:
         """None, for the sums of the world, unless a part of observations is to be covered."""
-        return super().sums if self._cover.is_partial else None
+        return None if self._cover.part is None else super().sums
 
     def _features_by(self, _: int) -> Features:
         def features(some: IntArray) -> tuple[FloatArray, IntArray | None]:
@@ -280,8 +275,14 @@ class Learned(Representation):
                 self.encoder.set_centering(center, scale)
             elif observations.dtype == np.uint8:  # the paper's is not centred
                 self.encoder.set_centering(np.zeros_like(center), scale)
+        buffer, size = self._buffer, self._config.batch_size
         for _ in range(self._config.encoder_updates):
-            counts, drawn = self._draw_batch()
+            if self._config.draw == "episodes":
+                counts = buffer.counts(draw_transitions(buffer, size, "episodes", self._rng))
+                drawn = counts.counts.astype(np.int64)
+            else:
+                counts = buffer.counts()
+                drawn = self._rng.multinomial(size, counts.counts / counts.counts.sum())
             rows = np.flatnonzero(drawn)
             used, index = np.unique(
                 np.concatenate([counts.inputs[rows], counts.successors[rows]]), return_inverse=True
@@ -334,15 +335,6 @@ class Learned(Representation):
             return loss
         targets, temperature = features.detach(), self._config.temperature
         return info_nce_loss(predicted, targets, successors, counts, temperature=temperature)
-
-    def _draw_batch(self) -> tuple[TransitionCounts, IntArray]:
-        """Distinct transitions, and how often each of them is in a batch."""
-        buffer, size = self._buffer, self._config.batch_size
-        if self._config.draw == "episodes":
-            batch = buffer.counts(draw_transitions(buffer, size, "episodes", self._rng))
-            return batch, batch.counts.astype(np.int64)
-        counts = buffer.counts()
-        return counts, self._rng.multinomial(size, counts.counts / counts.counts.sum())
 
     def _tensors(self) -> dict[str, Tensor]:
         return self._optimizer.tensors()

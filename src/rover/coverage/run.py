@@ -6,7 +6,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import gymnasium as gym
 import numpy as np
@@ -160,6 +160,12 @@ class CoverageRun(Agent[RoverConfig]):
             seen = self._representation
             self._explorer = explorer_of(self._explorer, world, seen, self.config)
 
+    def _switch(self, kind: Literal["contexts", "poses"] | None, why: str) -> None:
+        """Take the world for one of another kind from now on, and say why."""
+        self.world.chosen, self._best = kind, None
+        warnings.warn(f"step {self.num_timesteps}: {why}", RoverWarning, stacklevel=3)
+        self._suit()
+
     def _plan_and_follow(self) -> dict[str, Any]:
         """Plan a policy and make it the latest one; figures of it."""
         self._policy, plan = self._improve()
@@ -186,16 +192,12 @@ class CoverageRun(Agent[RoverConfig]):
         is_open = is_open and self.world.chosen != "poses"
         if not (is_open and self._explores and _changes_with_episodes(self.buffer)):
             return False
-        self.world.chosen, self._best = "contexts", None
-        warnings.warn(
-            f"step {self.num_timesteps}: the same action in the same observation leads to "
-            "another outcome in another episode, so that from now on each episode is explored "
-            "on a graph of its own; contexts=True does it from the first step, contexts=False "
-            "never",
-            RoverWarning,
-            stacklevel=2,
+        self._switch(
+            "contexts",
+            "the same action in the same observation leads to another outcome in another episode, "
+            "so that from now on each episode is explored on a graph of its own; contexts=True "
+            "does it from the first step, contexts=False never",
         )
-        self._suit()
         return True
 
     def _update_in_contexts(self) -> Mapping[str, Any] | None:
@@ -233,13 +235,11 @@ class CoverageRun(Agent[RoverConfig]):
         tracker = poses.tracker
         if (tracker is None) == (self.world.chosen != "poses"):
             return
-        self.world.chosen, self._best = (None if tracker is None else "poses"), None
         self.measures.within_episodes = False
         what = "views contradict the map that they drew, so that positions are inferred no longer"
         if tracker is not None:
             what = f"{tracker.laws.words}; positions are inferred from now on"
-        warnings.warn(f"step {self.num_timesteps}: {what}", RoverWarning, stacklevel=2)
-        self._suit()
+        self._switch(None if tracker is None else "poses", what)
 
     # return
 

@@ -23,6 +23,7 @@ UNSEEDED = (
     "reset(seed=...) does not decide all: draw random numbers from self.np_random, after "
     "super().reset(seed=seed), and not from numpy.random"
 )
+ZERO_SEED = "reset(seed=0) begins elsewhere each time: compare the seed with None, not with False"
 DRAWN_WHEN_MADE = (
     "another instance is another environment, since something is drawn when it is made: draw it "
     "in reset(), or give it as an argument"
@@ -70,7 +71,11 @@ def check_env(
     for _ in range(n_steps):
         collector.step(int(rng.integers(buffer.n_actions)))
     found = [*kinds_of(buffer), *seen.found.values()]
-    faults = _zero_seed(made) + not_repeated(buffer, made, UNSEEDED, seed=seed)
+    faults = []
+    first, _, again = (RunningEpisode(made, seed=one).observation for one in (0, 1, 0))
+    if not np.array_equal(first, again):
+        faults.append(ZERO_SEED)
+    faults += not_repeated(buffer, made, UNSEEDED, seed=seed)
     if other is not None and not faults:
         faults = not_repeated(buffer, other, DRAWN_WHEN_MADE, seed=seed)
     found += faults
@@ -124,14 +129,6 @@ class _Witness(gym.Wrapper[Any, Any, Any, Any]):
         self._last, self._copy = observation, deepcopy(observation)
         if "outside" not in self.found and (words := misfit(observation, self.observation_space)):
             self.found["outside"] = f"observations are outside their space: {words}"
-
-
-def _zero_seed(env: gym.Env[Any, Any]) -> list[str]:
-    """A message if the seed 0 is taken for none."""
-    first, _, again = (RunningEpisode(env, seed=seed).observation for seed in (0, 1, 0))
-    if np.array_equal(first, again):
-        return []
-    return ["reset(seed=0) begins elsewhere each time: compare the seed with None, not with False"]
 
 
 def not_repeated(

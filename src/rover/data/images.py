@@ -55,7 +55,10 @@ class ImageFeatures:
         self._buffer, self.n = buffer, n
         self._size = len(bending(*buffer.observations.shape))
         self._frames, self._newest_first = _frames_of(buffer)
-        self._background = self._usual_picture()
+        # The median of each pixel, of the newest frame for all.
+        images = torch.from_numpy(buffer.observations.rows[buffer.inputs[evenly_spaced(n, 256)]])
+        newest = images[..., self._frame(0, images.shape[3])]
+        self._background = newest.median(dim=0).values.repeat(1, 1, self._frames)
         self._shares = self._shares_within_episodes()
         self._known, self._n_known = torch.empty(0, self._size, dtype=torch.float32), 0
         height, width, channels = buffer.observations.shape
@@ -75,13 +78,6 @@ class ImageFeatures:
             rows = self._coefficients(np.arange(first, last)) - self._mean
             self._points = np.concatenate([self._points, (rows @ self._projection).numpy()])
         return self._points[observations]
-
-    def _usual_picture(self) -> torch.Tensor:
-        """The median (height, width, channels) of each pixel, of the newest frame for all."""
-        some = evenly_spaced(self.n, 256)
-        images = torch.from_numpy(self._buffer.observations.rows[self._buffer.inputs[some]])
-        newest = images[..., self._frame(0, images.shape[3])]
-        return newest.median(dim=0).values.repeat(1, 1, self._frames)
 
     def _shares_within_episodes(self) -> torch.Tensor:
         """Shares (height, width, channels) uint8, of 255, of the differences of pixels that arise

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -16,12 +16,7 @@ import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
 
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
-from rover.envs.layouts import (
-    ACTION_MOVES,
-    LAYOUT_FAMILIES,
-    Layout,
-    make_layout,
-)
+from rover.envs.layouts import ACTION_MOVES, LAYOUT_FAMILIES, Layout, make_layout
 from rover.errors import ConfigurationError, choose, whole_number
 
 _DEFAULT_HORIZON = 100
@@ -32,8 +27,6 @@ _PIXELS_SIDE = 84
 _WALL_COLOUR = (64, 64, 70)
 _FLOOR_COLOUR = (238, 236, 230)
 _AGENT_COLOUR = (224, 26, 34)
-# Bluish green of the Okabe–Ito palette: distinct from the red agent with any colour vision.
-_GOAL_COLOUR = (0, 158, 115)
 
 # Marks and moves on maps.
 _GOAL, _HOLE = "★", "●"
@@ -125,7 +118,6 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     - ``horizon``: steps to truncation; by default the named layout's, else 100.
     - ``reward``: ``"sparse"`` (default) or ``"dense"``.
     - ``slip``: probability of a random action, 0 by default.
-    - ``render_mode``: None or ``"rgb_array"``.
     - Any other keyword goes to the named layout, such as ``rooms`` and ``room_size`` to
       ``"multi_rooms"``.
 
@@ -142,11 +134,6 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     - ``terminal``: (S,) bool, true at the goal.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
-        "render_modes": ["rgb_array"],
-        "render_fps": 8,
-    }
-
     def __init__(
         self,
         layout: str | Path | None = None,
@@ -157,7 +144,6 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         horizon: int | None = None,
         reward: str = "sparse",
         slip: float = 0.0,
-        render_mode: str | None = None,
         **layout_options: Any,
     ) -> None:
         choose("reward", reward, _REWARDS)
@@ -184,10 +170,14 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
                 f"slip is {reprlib.repr(slip)}, but must be a probability from 0 to 1"
             )
         self.slip = float(slip)
-        self.render_mode = render_mode
         # Without a goal nothing equals None, so no state is terminal.
         self.terminal = np.arange(self.layout.n_states) == self.goal_state
-        self.arrival_reward = _arrival_rewards(self.layout, self.goal_state, reward)
+        self.arrival_reward = np.zeros(self.layout.n_states)
+        if self.goal_state is not None:
+            away = np.abs(self.layout.cells - self.layout.cells[self.goal_state]).sum(axis=1)
+            # −1 a step, and not +1 at the end: undiscounted returns then prefer short ways. 0 − x
+            # and not −x, so that the goal's reward is 0 and not −0.
+            self.arrival_reward = 0.0 - (away if reward == "dense" else np.minimum(away, 1))
         self.observation_space = self.observation_map.space
         self.action_space = gym.spaces.Discrete(_N_ACTIONS)
         # plain lists: reading one entry of an array costs more than the rest of a step
@@ -256,21 +246,6 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         observation = self.observation_map.encode(state)
         return observation, self._arrival_reward[state], terminated, truncated, {"state": state}
 
-    def render(self) -> Any:
-        """A picture (rows, columns, 3) uint8 of the agent in red and the goal in green, with 5 to
-        48 pixels a cell; None without a mode."""
-        if self.render_mode is None:
-            return None
-        free = self.layout.free
-        image = np.where(free[..., None], _FLOOR_COLOUR, _WALL_COLOUR).astype(np.uint8)
-        for drawn, colour in ((self.goal_state, _GOAL_COLOUR), (self.state, _AGENT_COLOUR)):
-            if drawn is not None:
-                x, y = self.layout.cells[drawn]
-                image[y, x] = colour
-        # A whole number of pixels for each cell, so that edges are sharp.
-        side = min(max(640 // max(free.shape), 5), 48)
-        return image.repeat(side, axis=0).repeat(side, axis=1)
-
 
 def _state_of(layout: Layout, cell: Any, role: str, words: str) -> int:
     """State of a free cell (x, y), or an error that lists what else may be given."""
@@ -311,16 +286,6 @@ def _start_states(
             f"start and goal are both cell {cell}, so there is nothing to do; move one of them"
         )
     return np.array([state], dtype=np.int64)
-
-
-def _arrival_rewards(layout: Layout, goal_state: int | None, reward: str) -> NDArray[np.float64]:
-    """(S,) float64: the reward of a step that ends in each state."""
-    if goal_state is None:
-        return np.zeros(layout.n_states)
-    distances = np.abs(layout.cells - layout.cells[goal_state]).sum(axis=1)
-    # −1 a step, and not +1 at the end: undiscounted returns then prefer short ways. 0 − x and not
-    # −x, so that the goal's reward is 0 and not −0.
-    return np.asarray(0.0 - (distances if reward == "dense" else np.minimum(distances, 1)))
 
 
 def map_arrays(env: gym.Env[Any, Any], observations: NDArray[Any]) -> dict[str, NDArray[Any]]:

@@ -9,14 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
-from rover.envs.layouts import (
-    ACTION_MOVES,
-    FREE,
-    START,
-    WALL,
-    Layout,
-    make_layout,
-)
+from rover.envs.layouts import ACTION_MOVES, FREE, START, WALL, Layout, make_layout
 from rover.errors import ConfigurationError, choose, whole_number
 
 _OBSERVATIONS = ("map", "view")

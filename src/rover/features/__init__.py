@@ -9,11 +9,7 @@ from rover.features.encoders import (
     slow_encoder,
     state_encoder,
 )
-from rover.features.losses import (
-    ActionPredictor,
-    RepresentationLoss,
-    info_nce_loss,
-)
+from rover.features.losses import ActionPredictor, RepresentationLoss, info_nce_loss
 from rover.features.networks import (
     AdamW,
     as_tensor,

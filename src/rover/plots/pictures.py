@@ -148,19 +148,14 @@ def write_pictures(
     return written
 
 
-def _title_of(run: RunFiles) -> str:
-    """Agent, environment, seed and steps of a run of pretraining."""
+def _run_figures(run: RunFiles) -> Figures:
+    """The pictures of a run of pretraining, by name."""
     progress = f"{run.summary.get('steps', 0):,} steps"
     if not run.is_complete:
         done, planned = max([0, *run.series("step")[0]]), run.config.total_timesteps
         progress = f"{done:,.0f} of {planned:,} steps (not finished)"
     label = assign_styles([run.agent])[run.agent].label
-    return f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
-
-
-def _run_figures(run: RunFiles) -> Figures:
-    """The pictures of a run of pretraining, by name."""
-    title = _title_of(run)
+    title = f"{label} on {run.environment}, seed {run.config.seed}, {progress}"
     if figure := learning_curves({run.agent: [run]}, title):
         yield "learning_curves", figure
     if run.is_complete:

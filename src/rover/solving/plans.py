@@ -207,7 +207,12 @@ def planned_policy(
         rows = experience.rows(settings.ridge, ends)
         if points.outcomes is not None and tasks.goals is None:
             tasks = replace(tasks, earned=points.outcomes.rewards(tasks.rewards, rows))
-        tables = _optimal_tables(rows, tasks, settings, _read_by_arrival(points, tasks))
+        # Rewards, and ends, are read where steps end, or else where they begin and by the action.
+        by_arrival = np.ones((2, len(tasks.names)), np.bool_)
+        if points.neighbours is not None and tasks.goals is None:
+            columns = np.concatenate([tasks.rewards, tasks.ends], axis=1)
+            by_arrival = points.neighbours.follow_arrivals(columns).reshape(2, -1)
+        tables = _optimal_tables(rows, tasks, settings, by_arrival)
     goals = np.full(len(tasks.names), -1)
     if points.exact and tasks.goals is not None:
         goals = np.where(tasks.goals.sum(axis=0) == 1, tasks.goals.argmax(axis=0), goals)
@@ -234,16 +239,6 @@ def _warn_of_unexplained(missed: float) -> None:
         RoverWarning,
         stacklevel=4,
     )
-
-
-def _read_by_arrival(points: Points, tasks: Tasks) -> BoolArray:
-    """Mask (2, K): whether the rewards, and the ends, of tasks are read where steps end, rather
-    than where they begin and from the action."""
-    shape = 2, len(tasks.names)
-    if points.neighbours is None or tasks.goals is not None:
-        return np.ones(shape, np.bool_)
-    columns = np.concatenate([tasks.rewards, tasks.ends], axis=1)
-    return points.neighbours.follow_arrivals(columns).reshape(shape)
 
 
 def _optimal_tables(

@@ -15,10 +15,7 @@ from numpy.typing import NDArray
 
 from rover.arrays import FloatArray
 from rover.data import Buffer
-from rover.envs import (
-    GivenEnv,
-    GoalObservation,
-)
+from rover.envs import GivenEnv, GoalObservation
 from rover.errors import ConfigurationError
 from rover.policies import ContextPolicy, PosePolicy, SampledPolicy, ValuePolicy
 from rover.poses.explorer import PoseExplorer

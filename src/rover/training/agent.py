@@ -56,14 +56,8 @@ class Agent(Run, Generic[ConfigT]):
     """One run of a reward-free agent on one environment.
 
     Args:
-        env: a Gymnasium environment: its id, a function that makes it, or an instance. An instance
-            is evaluated in itself, after the run; the others make a second one. Actions must be
-            Discrete, or a bounded Box of up to 32 numbers; observations Discrete, a vector Box or
-            a uint8 image Box. Its reward is never looked at.
+        env, env_kwargs, seed, run_dir: as of :class:`rover.Rover`.
         preset: one of :attr:`presets`; None: the first.
-        env_kwargs: keyword arguments of an environment given by its id.
-        seed: everything random follows from it; one seed gives the same bits on one CPU.
-        run_dir: folder for the run's files, which must not hold a run yet; None leaves no files.
         overrides: single settings, the fields of :attr:`config_class`; nested ones as mappings.
 
     Attributes:
@@ -226,10 +220,7 @@ class Agent(Run, Generic[ConfigT]):
 
         Args:
             total_timesteps: how many steps, > 0.
-            progress_bar: draw a progress bar with coverage and optimality ratio.
-            log: write scalars for these to the run folder.
-            callback: called with each metrics line, where returning False stops the run; or an
-                object with ``on_step(agent)``, called after each step.
+            progress_bar, log, callback: as of :meth:`finish`.
 
         Raises:
             NonFiniteError, SingularSolveError: the numerics broke down; the message says where.

@@ -168,13 +168,6 @@ def run_env(path: str | Path) -> gym.Env[Any, Any]:
 
 
 def load_run_buffer(path: str | Path) -> Buffer:
-    """All transitions of a finished run of pretraining.
-
-    Args:
-        path: the run folder, or its ``buffer.safetensors``.
-
-    Raises:
-        ArtefactError: no run there, one that was stopped before its end, or a damaged or empty
-            file.
-    """
+    """All transitions of a finished run of pretraining, by its folder or ``buffer.safetensors``.
+    ArtefactError: no run there, one that was stopped before its end, or a damaged or empty file."""
     return Buffer.load(finished_file(path, BUFFER_FILE))
