@@ -90,7 +90,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def returns(said: str) -> tuple[float, float]:
     """Of the policy that was planned, and of the one before."""
-    found = re.search(r"Mean return (\d\.\d+) over .* without a reward, (\d\.\d+)", said)
+    found = re.search(r"Mean return (\d\.\d+) .* without a reward (\d\.\d+)", said)
     assert found is not None, said
     return float(found[1]), float(found[2])
 

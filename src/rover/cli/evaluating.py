@@ -153,7 +153,7 @@ def _planned_figures(
     `options`; None where `env` has no such task."""
     from rover.envs import finite_dynamics
     from rover.envs.wrappers import FunctionReward
-    from rover.evaluation import greedy_episodes
+    from rover.evaluation import greedy_episodes, mean_interval
     from rover.evaluation.regret import warn_if_worse
     from rover.solving import goal_regret, reward_regret
 
@@ -171,22 +171,28 @@ def _planned_figures(
         best, mean = float(regret.best.mean()), float(regret.returns.mean())
         return figures | {"return": mean, "best": best, "solved": regret.solved}
     played = env if function is None else FunctionReward(env, function)
-    # The first task stands for all of several goals.
-    returns = greedy_episodes(played, policy.single(0), **options)
+    # The first task stands for all of several goals; actions are drawn, as the policy acts.
+    one, how = policy.single(0), {"has_memory": True, "draws": True}
+    returns = greedy_episodes(played, one.sample_component, **how, **options)
 
     def by_chance(rng: Any) -> Callable[..., Any]:
         return lambda _: rng.random((1, policy.n_actions))
 
     random = greedy_episodes(played, by_chance, has_memory=True, **options)
     warn_if_worse(returns, random)
-    return figures | {"return": float(returns.mean()), "best": None, "solved": None}
+    mean, *around = mean_interval(returns).values()
+    return figures | {"return": mean, "best": None, "interval": around, "episodes": len(returns)}
 
 
 def _say_task(task: Mapping[str, Any]) -> None:
     """Print what :func:`_planned_figures` measured."""
-    how = "by roll-outs" if task["best"] is None else f"exactly; best possible {task['best']:.2f}"
+    if task["best"] is None:
+        low, high = task["interval"]
+        how = f"95% interval {low:.2f} to {high:.2f} by {task['episodes']} episodes"
+    else:
+        how = f"exactly; best possible {task['best']:.2f}"
     say(f"Planned for {task['name']}: mean return {task['return']:.2f}, {how}.")
-    if task["name"].endswith(" goals") and task["solved"] is not None:
+    if task["name"].endswith(" goals") and task.get("solved") is not None:
         say(f"{task['solved']} of {task['name']} at the best possible return")
 
 
@@ -286,11 +292,11 @@ def _say_plan(
     function: RewardFunction | None,
     *,
     of_goals: bool,
-    **options: int,
+    **options: Any,
 ) -> None:
     """Print the return of a policy; of contexts beside the policy that it was made of."""
     from rover.envs.wrappers import FunctionReward
-    from rover.evaluation import greedy_episodes
+    from rover.evaluation import greedy_episodes, mean_interval
     from rover.policies import ContextPolicy
 
     if not isinstance(policy, ContextPolicy):
@@ -299,10 +305,12 @@ def _say_plan(
         return
     played = env if function is None else FunctionReward(env, function)
     planned, before = (
-        greedy_episodes(played, one.sample_component, has_memory=True, **options).mean()
+        mean_interval(greedy_episodes(played, one.sample_component, has_memory=True, **options))
         for one in (policy, start)
     )
-    say(f"Mean return {planned:.2f} over new layouts; before, without a reward, {before:.2f}.")
+    words = "{mean:.2f} (95% interval {low:.2f} to {high:.2f})"
+    shown, others = words.format(**planned), words.format(**before)
+    say(f"Mean return {shown} over {options['n_episodes']} new layouts; without a reward {others}.")
 
 
 def plot(

@@ -187,8 +187,9 @@ def greedy_episodes(
     seed: int,
     n_episodes: int,
     has_memory: bool = False,
+    draws: bool = False,
 ) -> FloatArray:
-    """Undiscounted returns (n_episodes,) of greedy episodes.
+    """Undiscounted returns (n_episodes,) of greedy episodes, or of ones whose actions are drawn.
 
     Args:
         env: the task's environment, which nothing else steps.
@@ -197,6 +198,7 @@ def greedy_episodes(
         n_episodes: how many.
         has_memory: `policy` draws from a generator the policy of one episode, which is asked for
             each of its observations in order, (1, *shape), and returns (1, A) numbers.
+        draws: these are probabilities by which actions are drawn.
 
     Warns:
         RoverWarning: an episode that does not end; the returns are those so far.
@@ -212,7 +214,8 @@ def greedy_episodes(
     for number in range(n_episodes):
         # A seed for each episode and not one stream: the third is the same whatever the second did.
         episode = RunningEpisode(env, seed=seed, number=number, spaces=spaces)
-        followed = policy(np.random.default_rng([seed, number])) if has_memory else policy
+        rng = np.random.default_rng([seed, number])
+        followed = policy(rng) if has_memory else policy
         observation, is_over = episode.observation, False
         while not is_over and episode.n_steps < limit:
             key = observation.tobytes()
@@ -220,6 +223,8 @@ def greedy_episodes(
                 with torch.no_grad():
                     scores = followed(as_tensor(observation[None]))
                 require_finite(scores, "the policy's logits", "look at the observations")
+                if draws:  # logarithms with Gumbel noise are greatest at a draw
+                    scores = np.log(np.maximum(scores, 1e-300)) + rng.gumbel(size=scores.shape)
                 chosen[key] = int(scores.argmax())
             observation, reward, terminated, truncated = episode.step(chosen[key])
             returns[number] += as_reward(reward, episode)

@@ -185,7 +185,7 @@ def _goal_policy(
     stays = GoalObservation.within(experience.env) is not None if stay is None else stay
     points, rows = experience.points(), experience.rows(settings.ridge)
     tasks = goal_tasks(goals, points, rows, experience.env, stays=stays)
-    if points.neighbours is not None:
+    if points.neighbours is not None and points.encoder is None:
         missed = points.neighbours.model.dynamics.unexplained
         if missed > MOST_UNEXPLAINED:
             _warn_of_unexplained(missed)
