@@ -141,6 +141,7 @@ def _undone(pose: int) -> int:
     return inverse * _AREA + _CENTRE - int(_TURNS[inverse] @ point @ _SHIFTS)
 
 
+@cache
 def _cells(shape: tuple[int, int]) -> IntArray:
     """Rows and columns (h·w, 2) of the cells of a view."""
     return np.stack(np.divmod(np.arange(shape[0] * shape[1]), shape[1]), axis=1)

@@ -152,15 +152,15 @@ class Tracker:
         """The outcome of an action, which is counted if the views tell, and the action by whose law
         the agent moved: another one where it slipped, −1 where it did not move."""
         laws, walks = self.laws, action in self.laws.walks
-        fits = [self._differ(pairs, before, after) for pairs in self._pairs]
-        moved, stayed = fits[action], fits[-1]
+        moved, stayed = (self._differ(self._pairs[k], before, after) for k in (action, -1))
         most = 0.5 if laws.hidden == _NOTHING else 0.2
         counts = self.table[action].setdefault(int(before[laws.ahead[action]]), [0] * 4)
         outcome, taken = _MOVED, action
         if ended:
             outcome, taken = _ENDED, action if moved <= stayed else -1
         elif min(moved, stayed) > most:
-            taken = int(np.argmin(fits[:-1]))
+            fits = [self._differ(pairs, before, after) for pairs in self._pairs[:-1]]
+            taken = int(np.argmin(fits))
             outcome, taken = (_MOVED, taken) if fits[taken] <= _SLIPPED else (_JUMPED, -1)
         elif walks and moved == stayed:
             # Both may be: as it mostly was with this symbol ahead.
