@@ -313,28 +313,25 @@ class Learned(Representation):
             "next_index": torch.as_tensor(successors),
             "counts": torch.as_tensor(counts).float(),
         }
-        loss = self._loss(self.encoder(as_tensor(observations)), rows)
-        if config.cosine_updates is not None:
-            progress = min(1.0, self._optimizer.n_updates / config.cosine_updates)
-            falling = 0.5 * (1.0 + math.cos(math.pi * progress))
-            rate = config.learning_rate * (_FINAL_RATE + (1 - _FINAL_RATE) * falling)
-            self._optimizer.param_groups[0]["lr"] = rate
-        return self._optimizer.descend(loss)["loss"]
-
-    def _loss(self, features: Tensor, rows: dict[str, Tensor]) -> Tensor:
-        """The loss of features (m, z) and the rows (n,) of a merged batch."""
-        successors, counts = rows["next_index"], rows["counts"]
+        features = self.encoder(as_tensor(observations))  # (m, z)
         predicted = self._predictor(features, rows["input_index"], rows["actions"])  # (n, z)
-        if self._own_loss is not None:
+        if self._own_loss is None:
+            index, weights = rows["next_index"], rows["counts"]
+            targets, temperature = features.detach(), config.temperature
+            loss = info_nce_loss(predicted, targets, index, weights, temperature=temperature)
+        else:
             loss = self._own_loss(predicted, features, **rows)
             if not (isinstance(loss, Tensor) and loss.ndim == 0 and loss.requires_grad):
                 raise ConfigurationError(
                     "a loss of your own must return a scalar tensor that depends on the encoder "
                     f"(see RepresentationLoss), not {loss!r}"
                 )
-            return loss
-        targets, temperature = features.detach(), self._config.temperature
-        return info_nce_loss(predicted, targets, successors, counts, temperature=temperature)
+        if config.cosine_updates is not None:
+            progress = min(1.0, self._optimizer.n_updates / config.cosine_updates)
+            falling = 0.5 * (1.0 + math.cos(math.pi * progress))
+            rate = config.learning_rate * (_FINAL_RATE + (1 - _FINAL_RATE) * falling)
+            self._optimizer.param_groups[0]["lr"] = rate
+        return self._optimizer.descend(loss)["loss"]
 
     def _tensors(self) -> dict[str, Tensor]:
         return self._optimizer.tensors()

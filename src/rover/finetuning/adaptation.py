@@ -132,7 +132,13 @@ class Adaptation(_PlannedRun):
             self._is_exact = points.exact
             # Exploration is a task of its own: reward 1, and an end, on arrival at what is
             # unvisited; once all that pretraining saw is visited, the unknown is the aim.
-            arrivals = self._unvisited(points.rows)[self._all.successors]
+            starts = [self._rows[row] for row in np.unique(seen.episode_starts)]
+            visited = np.union1d(self._all.successors[self._n_old :], np.array(starts, np.int64))
+            unvisited = np.ones(len(points.rows), np.bool_)
+            unvisited[visited] = False
+            if not self._is_exact and len(visited) > 0:
+                unvisited = np.asarray(KDTree(points.rows[visited]).query(points.rows)[0] > _NEAR)
+            arrivals = unvisited[self._all.successors]
             aims = arrivals.astype(np.float64), arrivals | self._all.terminated
             self._exploration = self._plan = self._planned(
                 *aims, _UNTRIED if arrivals.any() else 1.0
@@ -150,16 +156,6 @@ class Adaptation(_PlannedRun):
         settings = PlanSettings(self._discount, ridge=0.0, sink_value=sink_value)
         task = Tasks(rewards[:, None], ends[:, None], ("task",))
         return planned_policy(self._experience, task, settings)
-
-    def _unvisited(self, points: FloatArray) -> BoolArray:
-        """Mask (N,) of the observations at `points` (N, z) that were not visited in the task."""
-        starts = [self._rows[row] for row in np.unique(self._buffer.episode_starts)]
-        visited = np.union1d(self._all.successors[self._n_old :], np.array(starts, np.int64))
-        if self._is_exact or len(visited) == 0:
-            mask = np.ones(len(points), np.bool_)
-            mask[visited] = False
-            return mask
-        return np.asarray(KDTree(points[visited]).query(points)[0] > _NEAR)
 
     def _reward_model(self, points: FloatArray, n: int) -> tuple[FloatArray, BoolArray]:
         """Reward and termination of every transition, as far as the task has shown."""

@@ -159,23 +159,7 @@ def _run_figures(run: RunFiles) -> Figures:
     if figure := learning_curves({run.agent: [run]}, title):
         yield "learning_curves", figure
     if run.is_complete:
-        yield from _visits_figures(run, title)
         yield from _policy_figures(run, title)
-
-
-def _visits_figures(run: RunFiles, title: str) -> Figures:
-    """Visits of a finished run beside random actions, as ``visits``, where it has a map, or
-    vectors of two numbers and more."""
-    arrays = run.arrays
-    if run.grid is not None:
-        panels = []
-        for name, whose in (("Visited", ""), ("Random actions", "uniform_")):
-            if (visits := arrays.get(f"{whose}buffer_visits")) is not None:
-                seen = f"{name}: {np.count_nonzero(visits):,} of {len(visits):,} states"
-                panels.append(MapPanel(seen, values=visits))
-        yield "visits", map_figure(run.grid, panels, title)
-    elif (rows := arrays.get("observations")) is not None and rows.ndim == 2 and rows.shape[1] > 1:
-        yield "visits", _plane_figure(run, title)
 
 
 def draw_phase_plane(
@@ -257,8 +241,18 @@ def _plane_figure(run: RunFiles, title: str) -> Figure:
 
 
 def _policy_figures(run: RunFiles, title: str) -> Figures:
-    """The pictures of the policy that a finished run on a map left."""
+    """The pictures of what a finished run left: visits beside random actions, on a map or of
+    vectors of two numbers and more; on a map those of the policy."""
     arrays, grid = run.arrays, run.grid
+    if grid is not None:
+        panels = []
+        for name, whose in (("Visited", ""), ("Random actions", "uniform_")):
+            if (visits := arrays.get(f"{whose}buffer_visits")) is not None:
+                seen = f"{name}: {np.count_nonzero(visits):,} of {len(visits):,} states"
+                panels.append(MapPanel(seen, values=visits))
+        yield "visits", map_figure(grid, panels, title)
+    elif (rows := arrays.get("observations")) is not None and rows.ndim == 2 and rows.shape[1] > 1:
+        yield "visits", _plane_figure(run, title)
     if "occupancy" not in arrays or grid is None:
         return
     trajectories = arrays["trajectories"]

@@ -124,22 +124,19 @@ class ValuePolicy(Policy):
 
     def _logits(self, points: Tensor, components: Sequence[int]) -> Tensor:
         near = self._near(points)
-        logits = self._preferences(self._action_values(points, near, components))
+        q = self._action_values(points, near, components)
+        best = q.amax(dim=2, keepdim=True)
+        if self.temperature > 0.0:
+            logits = (q - best) / self.temperature
+        else:
+            # At temperature 0 equal actions share the probability: rounding to multiples of the tie
+            # makes them exactly equal, and the next best too unlikely to be drawn.
+            logits = ((q - best) / (TIE * best.abs().clamp(min=1e-290))).round()
         if self.contact_probability is not None and self._has_contacts:
             return self._with_uniform(logits, _read(near, self.contact_probability))
         if self.has_metric and bool((unseen := self._is_far(points)).any()):
             return self._with_uniform(logits, _UNSEEN * unseen[:, None])
         return logits
-
-    def _preferences(self, q: Tensor) -> Tensor:
-        """Logits (c, n, A) of action values (c, n, A)."""
-        best = q.amax(dim=2, keepdim=True)
-        better = q - best
-        if self.temperature > 0.0:
-            return better / self.temperature
-        # At temperature 0 equal actions share the probability: rounding to multiples of the tie
-        # makes them exactly equal, and the next best too unlikely to be drawn.
-        return (better / (TIE * best.abs().clamp(min=1e-290))).round()
 
     def _with_uniform(self, logits: Tensor, share: Tensor) -> Tensor:
         """Logits (c, n, A) with the share of uniform actions, (n, A), at the best action."""

@@ -313,27 +313,22 @@ def reward_task(
             bad = np.flatnonzero(~np.isfinite(rewards))[0]
             raise NonFiniteError(f"rewards must be finite: transition {bad} is not")
     ends = ends | buffer.terminated
-    _warn_of_hidden_reward(buffer, rewards)
+    first, index = distinct_rows(buffer.inputs, buffer.actions, buffer.successors)
+    n_other = np.count_nonzero(~np.isclose(rewards, rewards[first][index]))
+    if n_other >= _FEWEST_HIDDEN and buffer.counts().outcome_variance == 0.0:
+        warnings.warn(
+            f"in {n_other} transitions the reward was another than when the same was done before, "
+            "although outcomes are certain: something that observations do not show decides it, "
+            "such as a goal that moves. Show it; else the plan is for the mean",
+            RoverWarning,
+            stacklevel=3,
+        )
     if not ends.any() and (rewards == rewards[0]).all():
         raise ConfigurationError(
             f"every transition earns {rewards[0]:g} and none ends the task, so every policy is as "
             "good as any other: the data never reached what the reward is for"
         )
     return Tasks(rewards[:, None].astype(np.float64), ends[:, None], (name,))
-
-
-def _warn_of_hidden_reward(buffer: Buffer, rewards: NDArray[Any]) -> None:
-    """Say that one transition earned different rewards (n,), although its outcomes are certain."""
-    first, index = distinct_rows(buffer.inputs, buffer.actions, buffer.successors)
-    differs = ~np.isclose(rewards, rewards[first][index])
-    if differs.sum() >= _FEWEST_HIDDEN and buffer.counts().outcome_variance == 0.0:
-        warnings.warn(
-            f"in {differs.sum()} transitions the reward was another than when the same was done "
-            "before, although outcomes are certain: something that observations do not show "
-            "decides it, such as a goal that moves. Show it; else the plan is for the mean",
-            RoverWarning,
-            stacklevel=4,
-        )
 
 
 def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:

@@ -234,10 +234,8 @@ class Measures(ABC):
 
     @abstractmethod
     def try_out(self, policy: Policy, step: int) -> Trial | None:
-        """Measure a candidate for the final policy beside uniformly random actions.
-
-        None where it cannot be measured, or no steps are left for that.
-        """
+        """Measure a candidate for the final policy beside uniformly random actions; None where it
+        cannot be measured, or no steps are left for that."""
 
     def _try_out_within(self, policy: Policy, step: int) -> Trial | None:
         """The same by coverage within the same episodes."""
