@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rover.arrays import IntArray
 from rover.baselines import agent_class
 from rover.data import Batch
 from rover.features import Observations
@@ -43,33 +44,27 @@ def observations(kind: str) -> Tensor:
     return torch.from_numpy(images)
 
 
+def _batch(
+    kind: str, index: IntArray, actions: IntArray, reached: IntArray, skills: NDArray[Any] | None
+) -> Batch:
+    columns = map(torch.from_numpy, (index, actions, reached))
+    drawn = None if skills is None else torch.from_numpy(skills)
+    return Batch(observations(kind), *columns, drawn, steps=torch.arange(len(index)))
+
+
 def ring_batch(
     rng: np.random.Generator, *, kind: str = "one-hot", n: int = 40, skills: NDArray[Any] | None
 ) -> Batch:
     """n random steps to the left or right on the ring."""
     index = rng.integers(N_STATES, size=n)
     actions = rng.integers(N_ACTIONS, size=n)
-    return Batch(
-        observations(kind),
-        torch.from_numpy(index),
-        torch.from_numpy(actions),
-        torch.from_numpy((index + 2 * actions - 1) % N_STATES),
-        None if skills is None else torch.from_numpy(skills),
-        steps=torch.arange(n),
-    )
+    return _batch(kind, index, actions, (index + 2 * actions - 1) % N_STATES, skills)
 
 
 def batch_reaching(states: list[int], *, skills: NDArray[Any] | None = None) -> Batch:
     """Transitions of the one-hot ring from state 0 to the given states."""
-    n = len(states)
-    return Batch(
-        torch.eye(N_STATES),
-        torch.zeros(n, dtype=torch.int64),
-        torch.zeros(n, dtype=torch.int64),
-        torch.tensor(states, dtype=torch.int64),
-        None if skills is None else torch.from_numpy(skills),
-        steps=torch.arange(n),
-    )
+    nothing = np.zeros(len(states), np.int64)
+    return _batch("one-hot", nothing, nothing, np.array(states, np.int64), skills)
 
 
 def make_reward(name: str, kind: str = "one-hot", seed: int = 0, **settings: Any) -> Any:

@@ -9,14 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ring_batches import (
-    SPECS,
-    batch_reaching,
-    make_reward,
-    observations,
-    reward_of,
-    ring_batch,
-)
+from ring_batches import SPECS, batch_reaching, make_reward, observations, reward_of, ring_batch
 from scipy import integrate
 from scipy.spatial.distance import cdist
 from small_agents import SMALL, SMALL_REWARDS

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 from same_files import assert_same
-from short_runs import assert_bits_of_local_runs, runs_of, short_study
 
 import rover
 from rover.errors import ArtefactError, ConfigurationError
 from rover.storage import append_line, read_json, read_lines, read_run_config
 from rover_bench import executors, load_study, run_study
-from rover_bench.execute import _bring_to_end, _is_finished, execute
+from rover_bench.execute import _bring_to_end, _is_finished, _work, execute
 from rover_bench.executors import EXECUTORS, _RayConfig
 from rover_bench.measure import provenance
 from rover_bench.study import Learning, Run
@@ -189,15 +188,22 @@ def test_tasks_start_from_pretraining_that_is_made_first_and_once(tmp_path):
     assert kinds == ["finetune", "offline", "adapt"]
 
 
+def assert_bits_of_local_runs(runs: tuple[Run, ...], folder: Path) -> None:
+    """Also of those that are made here without a break."""
+    for made, here in zip(runs, tiny_runs(TINY, folder), strict=True):
+        assert _work(here, {}) is None
+        names = ("metrics.jsonl", "summary.json", "policy.safetensors", "buffer.safetensors")
+        assert_same(made.folder, here.folder, *names)
+
+
 def test_jobs_of_submitit_have_the_bits_of_local_runs(tmp_path, monkeypatch):
     pytest.importorskip("submitit")
     monkeypatch.setattr(executors, "_CLUSTER", "local")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    study = short_study(2, steps=60)
-    runs = runs_of(study, tmp_path / "jobs")
+    runs = tiny_runs(TINY, tmp_path / "jobs")
     finished, failures = execute(runs, jobs=2, say=print, executor=EXECUTORS["slurm"])
     assert (finished, failures) == (list(runs), {})
-    assert_bits_of_local_runs(runs, study, tmp_path / "local")
+    assert_bits_of_local_runs(runs, tmp_path / "local")
     assert (tmp_path / "state/rover/slurm").stat().st_mode & 0o077 == 0
 
 
@@ -211,8 +217,7 @@ def test_a_machine_without_slurm_is_named(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_tasks_of_ray_have_the_bits_of_local_runs(tmp_path):
     pytest.importorskip("ray")
-    study = short_study(2, steps=60)
-    runs = runs_of(study, tmp_path / "ray")
+    runs = tiny_runs(TINY, tmp_path / "ray")
     finished, _ = execute(runs, jobs=2, say=print, executor=_RayConfig())
     assert finished == list(runs)
-    assert_bits_of_local_runs(runs, study, tmp_path / "local")
+    assert_bits_of_local_runs(runs, tmp_path / "local")

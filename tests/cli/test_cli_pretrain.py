@@ -103,10 +103,7 @@ def test_without_a_terminal_a_line_now_and_then_says_how_far_it_is(capsys, monke
     monkeypatch.setattr("rover.training.monitor._LINE_EVERY", 0.0)
     assert main([*TINY, "20", "--run-dir", "run"]) == 0
     first, last = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(
-        r"pretrain: 10 of 20, coverage \d+%, J/J\* [\d.]+, about \d+ s left",
-        first,
-    )
+    assert re.fullmatch(r"pretrain: 10 of 20, coverage \d+%, J/J\* [\d.]+, about \d+ s left", first)
     assert last.startswith("pretrain: 20 of 20, ")
     assert main([*TINY, "20", "--run-dir", "other", "--no-progress"]) == 0
     assert capsys.readouterr().err == ""

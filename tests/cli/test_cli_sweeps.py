@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from short_runs import short_study
 
 from rover.cli import main
 from rover_bench import paper_study
@@ -11,6 +10,22 @@ from rover_bench.commands import _read_agents
 
 pytestmark = pytest.mark.slow
 
+STUDY = """
+extends = "comparison"
+title = "Short runs"
+
+[run]
+env = "rover/Corridor-v0"
+env_kwargs = {length = 9}
+steps = 60
+seeds = [0, 1]
+
+[run.settings]
+policy_every = 10
+mirror_steps = 10
+
+[axes.agent.rover]
+"""
 WORDS = ["compare", "rover/Corridor-v0", "--env", "length=5", "--agents", "random,rmax"]
 WORDS += ["--seeds", "1", "--steps", "200", "--jobs", "2"]
 
@@ -54,8 +69,7 @@ def test_runs_are_made_once_and_a_failure_is_named(capsys):
 
 
 def test_a_study_is_run_and_reported_again(capsys, refused):
-    study = short_study(2, steps=60)
-    Path("tiny.toml").write_text(study)
+    Path("tiny.toml").write_text(STUDY)
     words = ["sweep", "tiny.toml", "--seeds", "0", "--out", "pages"]
     assert main(words) == 0
     assert "[1/1] " in capsys.readouterr().out
@@ -65,7 +79,7 @@ def test_a_study_is_run_and_reported_again(capsys, refused):
     page.unlink()
     assert main([*words, "--report-only"]) == 0
     assert page.read_text() == text
-    Path("imports.toml").write_text(study.replace("rover/Corridor", "mine:rover/Corridor"))
+    Path("imports.toml").write_text(STUDY.replace("rover/Corridor", "mine:rover/Corridor"))
     assert "have a module imported" in refused("sweep", "imports.toml")
     Path("tiny.toml").write_text("name =")
     assert "tiny.toml" in refused(*words)

@@ -7,7 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from walled_points import random_walk
+from walks import collected
 
 from rover import Rover, load_policy
 from rover.contexts.explorer import ContextExplorer
@@ -59,11 +59,11 @@ def trained():
 
 
 def test_changing_worlds_are_told_from_those_that_stay():
-    assert _changes_with_episodes(random_walk(rooms(), 2000, 0))
+    assert _changes_with_episodes(collected(rooms(), 2000).buffer)
     # States that are seen as such, and one layout in every episode, whatever its starts.
-    assert not _changes_with_episodes(random_walk(rooms(observation="map"), 2000, 0))
-    assert not _changes_with_episodes(random_walk(rooms(contexts=1, observation="map"), 2000, 0))
-    assert not _changes_with_episodes(random_walk(rooms(horizon=2000), 1000, 0)), (
+    assert not _changes_with_episodes(collected(rooms(observation="map"), 2000).buffer)
+    assert not _changes_with_episodes(collected(rooms(contexts=1, observation="map"), 2000).buffer)
+    assert not _changes_with_episodes(collected(rooms(horizon=2000), 1000).buffer), (
         "no episode is over"
     )
 
@@ -149,10 +149,8 @@ def test_a_run_recognises_contexts_and_resumes_to_the_bit(tmp_path):
     assert whole.summary()["contexts"] is True
     assert np.array_equal(whole.buffer.actions, resumed.buffer.actions)
     policies = [load_policy(tmp_path / name / "policy.safetensors") for name in ("whole", "parts")]
-    for ours, theirs in zip(
-        policies[0].state_dict().values(), policies[1].state_dict().values(), strict=True
-    ):
-        assert torch.equal(ours, theirs)
+    weights = (dict(policy.state_dict()) for policy in policies)
+    torch.testing.assert_close(*weights, rtol=0.0, atol=0.0)
 
 
 def test_a_run_that_is_told_measures_within_episodes_and_hands_over_the_best():

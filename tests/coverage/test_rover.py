@@ -1,7 +1,6 @@
 """Whole runs: every kind of environment, determinism, mistakes, and what a run must reach."""
 
 import functools
-import warnings
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,13 @@ from rover import Rover
 from rover.envs import GridWorld
 from rover.errors import NonFiniteError, RoverWarning
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*not positive definite")
+
 NETS = {"onehot": SMALL_NET, "symbols": SMALL_CONV}
 SETTINGS: dict[str, dict[str, Any]] = {
     name: {**QUICK, **NETS.get(name, {})} for name in ENVIRONMENTS
 }
-
-
 KNOWN_STATES = {"state", "onehot", "random starts and slip", "lake", "cliff"}
-
-
-@pytest.fixture(autouse=True)
-def _expected_warnings():
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*not positive definite")
-        yield
 
 
 @functools.cache

@@ -16,12 +16,7 @@ from rover import Rover
 from rover.envs import GridWorld, RandomRooms, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import optimal_occupancy, policy_occupancy
-from rover.operators import (
-    DenseOperator,
-    Objective,
-    SparseOperator,
-    solve_occupancy,
-)
+from rover.operators import DenseOperator, Objective, SparseOperator, solve_occupancy
 
 QUICK: dict[str, Any] = {"evaluation_episodes": 2}
 ROOMS = "S...#...\n....#...\n........\n....#...\n....#..."

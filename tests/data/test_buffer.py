@@ -23,12 +23,7 @@ from rover.data import (
     relabel,
     sample_windows,
 )
-from rover.errors import (
-    ArtefactError,
-    ConfigurationError,
-    NonFiniteError,
-    StorageError,
-)
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, StorageError
 from rover.storage import write_tensors
 
 N_STATES, N_ACTIONS = 5, 3

@@ -12,6 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from small_envs import Small
 
 import rover
 from rover.data import Buffer, Collector
@@ -20,7 +21,7 @@ from rover.envs import Spaces
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
 
 
-class Row(gym.Env[Any, Any]):
+class Row(Small):
     """A row of 12 places, walked left and right, as a vector; a subclass changes one thing.
 
     Begins at place 2 or 3, by the seed. Truncated after `limit` steps.
@@ -30,17 +31,15 @@ class Row(gym.Env[Any, Any]):
     observation_space: spaces.Space[Any] = spaces.Box(0, 11, (2,), np.float32)
     limit = 30
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.place, self.age = 2 + int(self.np_random.integers(2)), 0
-        return self.seen(), {}
+    def begin(self) -> None:
+        self.place = 2 + int(self.np_random.integers(2))
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         self.place = min(max(self.place + 2 * int(action) - 1, 0), 11)
         self.age += 1
-        return self.seen(), 0.0, *self.flags(), {}
+        return self.look(), 0.0, *self.flags(), {}
 
-    def seen(self) -> Any:
+    def look(self) -> Any:
         return np.array([self.place, 0], np.float32)
 
     def flags(self) -> tuple[bool, bool]:
@@ -64,7 +63,7 @@ def picture(env: Row) -> Any:
 
 
 def old_reset(env: Row, **options: Any) -> tuple[Any, dict[str, Any]]:
-    before = env.seen() if hasattr(env, "place") else None
+    before = env.look() if hasattr(env, "place") else None
     now, info = Row.reset(env, **options)
     return now if before is None else before, info
 
@@ -72,7 +71,7 @@ def old_reset(env: Row, **options: Any) -> tuple[Any, dict[str, Any]]:
 def unseeded_reset(env: Row, *, seed: int | None = None, **options: Any) -> Any:
     Row.reset(env, seed=seed)
     env.place = int(np.random.default_rng(seed).integers(12)) if seed else next(COUNT) % 12
-    return env.seen(), {}
+    return env.look(), {}
 
 
 def end_of_transition(env: Row, action: Any) -> Any:
@@ -109,7 +108,7 @@ class Resets(Row):
         return observation, *others, info
 
 
-Pictures = a(Row, observation_space=spaces.Box(0, 255, (12, 12, 3), np.uint8), seen=picture)
+Pictures = a(Row, observation_space=spaces.Box(0, 255, (12, 12, 3), np.uint8), look=picture)
 Clock = a(Row, flags=lambda self: (self.age == self.limit, False))
 HalfSeeded = stepping(
     Row, lambda self, given: given if self.age < 20 else np.random.default_rng().integers(2)
@@ -119,55 +118,49 @@ Drawn = stepping(
     a(Row, __init__=lambda self: setattr(self, "wall", 5 + next(COUNT) % 4)),
     lambda self, given: given if self.place < self.wall else 0,
 )
-Black = a(Pictures, seen=lambda self: picture(self) * (self.age < self.limit))
+Black = a(Pictures, look=lambda self: picture(self) * (self.age < self.limit))
 Rounded = a(
     Row,
     observation_space=spaces.Box(0, 1.1, (2,), np.float64),
-    seen=lambda self: np.array([self.place / 10 + 4e-16 * (self.place == 11), 0.0]),
+    look=lambda self: np.array([self.place / 10 + 4e-16 * (self.place == 11), 0.0]),
 )
 Counted = a(
     Row,
     observation_space=spaces.Dict({"bottles": spaces.MultiBinary(3), "at": spaces.Discrete(12)}),
-    seen=lambda self: {
+    look=lambda self: {
         "bottles": np.array([0, 1, 2 * (self.place > 3)], np.int8),
         "at": self.place,
     },
 )
+Narrow = a(Row, observation_space=spaces.Box(0, 9, (2,), np.float32))
+OUTSIDE = r"observations are outside their space: .* (10|11)\.0"
 BOTH = "both flags at once: .* return "
 KINDS = [
     (Clock, "a time limit says 'terminated'"),
-    (a(Clock, seen=lambda self: fine(self, 0.0, 10.0)), "a time limit says 'terminated'"),
+    (a(Clock, look=lambda self: fine(self, 0.0, 10.0)), "a time limit says 'terminated'"),
     (a(Row, flags=lambda self: (self.age == 30,) * 2), f"{BOTH}truncated=True alone"),
     (a(Row, limit=200, flags=lambda self: (self.place == 0,) * 2), f"{BOTH}terminated=True alone"),
     (a(Row, step=end_of_transition), "ends belong to transitions"),
     (a(Pictures, reset=old_reset), "the first observation of an episode is old"),
     (Black, "the last observation of an episode is nothing"),
     (Resets, "the environment resets itself: .* that never happened"),
-    (a(Resets, seen=lambda self: fine(self, 0.1, 0.0)), "the environment resets itself: .* never"),
-    (
-        a(Row, observation_space=spaces.Box(0, 9, (2,), np.float32)),
-        r"observations are outside their space: .* (10|11)\.0",
-    ),
-    (  # in a single episode, too
-        a(Row, limit=10**6, observation_space=spaces.Box(0, 9, (2,), np.float32)),
-        r"observations are outside their space: .* (10|11)\.0",
-    ),
-]
-KINDS.append(
+    (a(Resets, look=lambda self: fine(self, 0.1, 0.0)), "the environment resets itself: .* never"),
+    (Narrow, OUTSIDE),
+    (a(Narrow, limit=10**6), OUTSIDE),  # in a single episode, too
     (
         a(
             Row,
             observation_space=spaces.Box(0, 99, (2,), np.float32),
-            seen=lambda self: np.array([self.place, self.age], np.float32),
+            look=lambda self: np.array([self.place, self.age], np.float32),
         ),
         "a number only grows: 1 of the observation changed in 100%",
-    )
-)
+    ),
+]
 OF_OBJECTS = [
     (HalfSeeded, r"the seed does not repeat step 2\d of episode 0"),
     (a(Row, reset=unseeded_reset), r"reset\(seed=0\) begins elsewhere"),
     (Drawn, "drawn when it is made"),
-    (a(Row, seen=in_one_buffer), "one buffer for ever"),
+    (a(Row, look=in_one_buffer), "one buffer for ever"),
     (Rounded, r"\[0\] is 1\.1000000000000005, outside 0\.0 to 1\.1"),
     (a(Resets, name="final_obs"), "the true one is taken from info"),
 ]
@@ -338,7 +331,7 @@ class WrongTable(Row):
             for place in range(12)
         }
 
-    def seen(self) -> Any:
+    def look(self) -> Any:
         return self.place
 
 
@@ -372,25 +365,23 @@ def test_continuous_actions_of_others_are_the_buffers_own(n, kept, is_told):
     assert apart < 0.2 if n > kept else apart == 0.0
 
 
-class Returns(gym.Env[Any, Any]):
+class Returns(Small):
     """Two numbers; from the third step on `observation` and `reward`; ten steps an episode."""
 
-    action_space = spaces.Discrete(2)
+    action_space, limit = spaces.Discrete(2), 10
 
     def __init__(self, observation: Any, reward: Any = 0.0, *, dtype: Any = np.float32) -> None:
         self.observation_space = spaces.Box(0, 1, (2,), dtype)
-        self.given, self.n_steps = (observation, reward), 0
+        self.observation, self.reward, self.age = observation, reward, 0
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.n_steps = 0
-        return np.zeros(2, self.observation_space.dtype), {}
+    def begin(self) -> None:
+        pass
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        self.n_steps += 1
-        usual = np.zeros(2, self.observation_space.dtype), 0.0
-        given = self.given if self.n_steps > 2 else usual
-        return *given, False, self.n_steps == 10, {}
+    def look(self) -> Any:
+        return self.observation if self.age > 2 else np.zeros(2, self.observation_space.dtype)
+
+    def move(self, action: Any) -> Any:
+        return self.reward if self.age > 2 else 0.0, False
 
 
 @pytest.mark.parametrize(

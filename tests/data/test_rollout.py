@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from walks import collected
 
 from rover.data import Buffer, Collector
 from rover.envs import GridWorld, Spaces
@@ -26,13 +27,8 @@ class Walk(GridWorld):
 
 
 def collect(env: gym.Env[Any, Any], n_steps: int, *, seed: int = 3) -> tuple[Collector, Buffer]:
-    buffer = Buffer.of(Spaces.of(env))
-    collector = Collector(env, buffer, seed=seed)
-    collector.start_episode()
-    rng = np.random.default_rng(seed)
-    for _ in range(n_steps):
-        collector.step(int(rng.integers(buffer.n_actions)))
-    return collector, buffer
+    collector = collected(env, n_steps, seed=seed)
+    return collector, collector.buffer
 
 
 @settings(max_examples=40)

@@ -12,13 +12,7 @@ from gymnasium.wrappers import (
     TransformReward,
 )
 
-from rover.envs import (
-    GridWorld,
-    finite_dynamics,
-    make_env,
-    map_arrays,
-    reward_function,
-)
+from rover.envs import GridWorld, finite_dynamics, make_env, map_arrays, reward_function
 from rover.envs.gridworld import OBSERVATIONS
 from rover.errors import ConfigurationError
 

@@ -78,29 +78,31 @@ ACTIONS: list[tuple[spaces.Space[Any], int]] = [
 ]
 
 
-class Walk(gym.Env[Any, Any]):
+class Walk(Small):
     """Ten places in a row, each of which looks like an element of the space; actions move on."""
+
+    limit = 20
 
     def __init__(self, observations: spaces.Space[Any], actions: spaces.Space[Any]) -> None:
         self.observation_space, self.action_space = observations, actions
         self._looks: list[Any] = []
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._set, self._place, self._age = action_set(self.action_space), 0, 0
+    def begin(self) -> None:
+        self._set, self._place = action_set(self.action_space), 0
         if not self._looks:
             self.observation_space.seed(1)
             self._looks = [self.observation_space.sample() for _ in range(10)]
-        return deepcopy(self._looks[0]), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def move(self, action: Any) -> Any:
         assert self.action_space.contains(action)
         which = np.sum(action)
         if self._set is not None:
             which = (self._set == action).reshape(len(self._set), -1).all(axis=1).argmax()
-        self._place, self._age = (self._place + int(which)) % 10, self._age + 1
-        seen = deepcopy(self._looks[self._place])
-        return seen, float(self._place == 7), False, self._age == 20, {}
+        self._place = (self._place + int(which)) % 10
+        return float(self._place == 7), False
+
+    def look(self) -> Any:
+        return deepcopy(self._looks[self._place])
 
 
 def batched(space: spaces.Space[Any], element: Any) -> Any:
@@ -283,7 +285,7 @@ def test_small_numbers_are_explored_alike_however_they_are_spelled():
     for space, look in spelled:
         env = Place(space, lambda x, y, look=look: look(x, y, x % 2))
         agent = rover.Rover(env, seed=0, measure_share=0.0).learn(150)
-        policy = agent.policy.probs(batched(env.observation_space, env.look(1, 2)))
+        policy = agent.policy.probs(batched(env.observation_space, env.look_at(1, 2)))
         seen.append((agent.buffer.actions, agent.buffer.observations.rows, policy))
     for others in seen[1:]:
         for one, other in zip(seen[0], others, strict=True):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chi2, ks_2samp
 from small_envs import image_place, numbered_place
-from walks import numbered
+from walks import Walk, numbered
 
 from rover.baselines import make_agent
 from rover.data import Buffer, Collector
@@ -208,14 +208,12 @@ def test_steps_to_full_coverage_are_distributed_as_by_brute_force(seed, terminal
 
 def walk(successors: list[int], ends: set[int]) -> Buffer:
     """A buffer whose n-th step leads to `successors[n]`, and whose episodes begin in 0."""
-    buffer, place = numbered(10, 2), 0
+    walker = Walk(numbered(10, 2))
     for number, reached in enumerate(successors):
-        buffer.add(place, number % 2, reached, False, number in ends)
-        place = reached
+        walker.step(number % 2, reached, truncated=number in ends)
         if number in ends:
-            buffer.add_start(0)
-            place = 0
-    return buffer
+            walker.begin(0)
+    return walker.buffer
 
 
 @settings(max_examples=60)

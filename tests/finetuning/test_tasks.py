@@ -18,9 +18,7 @@ from rover.finetuning import Task, TaskResult, finetune, resume_task, train_offl
 from rover.policies import GreedyPolicy, NetworkPolicy, load_policy
 from rover.storage import is_complete, read_run_config
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*too few for a policy update"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:.*too few for a policy update")
 
 MAP = "S....\n.#.#.\n....."
 KEYWORDS: dict[str, Any] = {"layout": MAP, "horizon": 40}

@@ -10,12 +10,7 @@ from rover.training.agent import Agent
 
 SMALL_REWARDS: Mapping[str, Mapping[str, Any]] = {
     "rnd": {"hidden_sizes": (16,), "feature_dim": 8},
-    "smm": {
-        "latent_dim": 4,
-        "density_hidden": 16,
-        "discriminator_hidden": 16,
-        "image_features": 8,
-    },
+    "smm": {"latent_dim": 4, "density_hidden": 16, "discriminator_hidden": 16, "image_features": 8},
     "apt": {"feature_dim": 8, "hidden": 16, "k": 4},
     "icm": {"feature_dim": 8, "hidden": 16},
     "maxent": {"refit_every": 60},

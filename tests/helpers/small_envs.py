@@ -14,29 +14,6 @@ from rover.envs import GridWorld
 ROOMS = "S..#..\n......\n...#..\n##.###\n......"
 
 
-class Place(gym.Env[Any, Any]):
-    """A 5 by 5 torus seen through `look`: nobody knows its states, and it has no spec."""
-
-    action_space = spaces.Discrete(4)
-
-    def __init__(self, observation_space: spaces.Space[Any], look: Callable[[int, int], Any]):
-        self.observation_space, self.look = observation_space, look
-        self.x = self.y = self.age = 0
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.x, self.y = int(self.np_random.integers(2)), 0
-        self.age = 0
-        return self.look(self.x, self.y), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        dx, dy = ((1, 0), (-1, 0), (0, 1), (0, -1))[int(action)]
-        self.x, self.y, self.age = (self.x + dx) % 5, (self.y + dy) % 5, self.age + 1
-        return self.look(self.x, self.y), float("nan"), False, self.age == 40, {}
-
-
 class Small(gym.Env[Any, Any]):
     """An environment of `limit` steps an episode: a subclass begins, moves and looks.
 
@@ -58,6 +35,28 @@ class Small(gym.Env[Any, Any]):
         self.age += 1
         reward, is_end = self.move(action) or (0.0, False)
         return self.look(), reward, is_end, self.age == self.limit, {}
+
+
+class Place(Small):
+    """A 5 by 5 torus seen through a function of the place: nobody knows its states, and it has no
+    spec."""
+
+    action_space = spaces.Discrete(4)
+
+    def __init__(self, observation_space: spaces.Space[Any], look_at: Callable[[int, int], Any]):
+        self.observation_space, self.look_at = observation_space, look_at
+        self.x = self.y = self.age = 0
+
+    def begin(self) -> None:
+        self.x, self.y = int(self.np_random.integers(2)), 0
+
+    def move(self, action: Any) -> Any:
+        dx, dy = ((1, 0), (-1, 0), (0, 1), (0, -1))[int(action)]
+        self.x, self.y = (self.x + dx) % 5, (self.y + dy) % 5
+        return float("nan"), False
+
+    def look(self) -> Any:
+        return self.look_at(self.x, self.y)
 
 
 class Disc(Small):

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
+from walks import collected
 
 from rover import Rover, make_agent, solve
-from rover.data import Buffer, Collector
+from rover.data import Buffer
 from rover.envs import make_env
 from rover.features import Observations, encoder_config
 from rover.finetuning import Task
@@ -96,12 +96,7 @@ def solved_policy() -> ValuePolicy:
 def walked(steps: int = 600) -> Buffer:
     """Transitions of random actions in the corridor; they are not to be changed."""
     env = make_env("rover/Corridor-v0", {"length": LENGTH, "observation": "onehot", "horizon": 30})
-    buffer, rng = Buffer((LENGTH,), np.float32, 4), np.random.default_rng(0)
-    collector = Collector(env, buffer, seed=0)
-    collector.start_episode()
-    for _ in range(steps):
-        collector.step(int(rng.integers(4)))
-    return buffer
+    return collected(env, steps).buffer
 
 
 def always(action: int, logit: float = 30.0) -> nn.Linear:

@@ -1,11 +1,13 @@
-"""Buffers of states by their numbers, of what is seen step by step, and of a point on a line."""
+"""Buffers of states by their numbers, of what is seen step by step, and of random actions."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
-from rover.data import Buffer
+from rover.data import Buffer, Collector
+from rover.envs import Spaces
 
 
 def numbered(
@@ -24,6 +26,16 @@ def numbered(
     for transition in transitions:
         buffer.add(*transition)
     return buffer
+
+
+def collected(env: gym.Env[Any, Any], n_steps: int, *, seed: int = 0, **options: Any) -> Collector:
+    """What has made n steps of uniform actions."""
+    collector = Collector(env, Buffer.of(Spaces.of(env), **options), seed=seed)
+    collector.start_episode()
+    rng, n_actions = np.random.default_rng(seed), collector.buffer.n_actions
+    for _ in range(n_steps):
+        collector.step(int(rng.integers(n_actions)))
+    return collector
 
 
 class Walk:

@@ -8,8 +8,7 @@ import numpy as np
 from gymnasium import spaces
 from small_envs import Small
 
-from rover.data import Buffer, Collector
-from rover.envs import DiscreteActions, Spaces
+from rover.envs import DiscreteActions
 from rover.policies import Policy
 
 _START = np.array([0.2, 0.2])
@@ -77,18 +76,6 @@ ARENAS: Mapping[str, Callable[..., gym.Env[Any, Any]]] = {
     "arena": arena,
     "walled point": WalledPoint,
 }
-
-
-def random_walk(env: gym.Env[Any, Any], n_steps: int, seed: int) -> Buffer:
-    """Transitions of uniform actions, with rewards."""
-    own = Spaces.of(env)
-    shape, dtype, n_actions = own.shape, own.dtype, own.n_actions
-    buffer = Buffer(shape, dtype, n_actions, rewards=True)
-    collector, rng = Collector(env, buffer, seed=seed), np.random.default_rng(seed)
-    collector.start_episode()
-    for _ in range(n_steps):
-        collector.step(int(rng.integers(n_actions)))
-    return buffer
 
 
 def success(env: gym.Env[Any, Any], policy: Policy, n_episodes: int = 20) -> float:

@@ -11,17 +11,10 @@ import pytest
 from rover.baselines import make_agent
 from rover.data import Buffer, relabel
 from rover.envs import GridWorld, reward_function
-from rover.errors import (
-    ArtefactError,
-    ConfigurationError,
-    NonFiniteError,
-    RoverWarning,
-)
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
 from rover.integrations.minari import export_minari, load_minari
 
-pytestmark = [
-    pytest.mark.slow,
-]
+pytestmark = pytest.mark.slow
 
 minari = pytest.importorskip("minari")
 

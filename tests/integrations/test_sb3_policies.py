@@ -92,10 +92,7 @@ def make_skilled(kind: str = "onehot") -> NetworkPolicy:
     return NetworkPolicy([make_network(kind, 0, skill_dim=5)], skills)
 
 
-ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "ppo": (PPO, PPO_SETTINGS),
-    "a2c": (A2C, {}),
-}
+ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {"ppo": (PPO, PPO_SETTINGS), "a2c": (A2C, {})}
 
 
 def make_model(policy: Any, env: gym.Env[Any, Any], algorithm: str = "ppo", **extra: Any) -> Any:

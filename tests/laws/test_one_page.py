@@ -13,12 +13,7 @@ from numpy.typing import NDArray
 from rover.envs import finite_dynamics
 from rover.envs.layouts import make_layout
 from rover.evaluation import optimal_occupancy
-from rover.operators import (
-    Objective,
-    SparseOperator,
-    mirror_descend,
-    solve_occupancy,
-)
+from rover.operators import Objective, SparseOperator, mirror_descend, solve_occupancy
 from rover.transitions import TransitionCounts
 from rover.world.rows import Rows
 
@@ -72,11 +67,7 @@ def test_the_policy_is_that_of_the_library(n_steps):
     policy, objectives = PAGE.improve(PAGE.estimate(counts), n_tries=40)
     operator = library_operator(counts)
     expected = mirror_descend(
-        operator,
-        operator.start,
-        n_steps=len(objectives) - 1,
-        step_size=10.0,
-        **SETTINGS,
+        operator, operator.start, n_steps=len(objectives) - 1, step_size=10.0, **SETTINGS
     )
     assert objectives == pytest.approx(expected.objectives, rel=1e-8)
     assert policy == pytest.approx(expected.policy_probs.numpy(), abs=1e-8)

@@ -14,13 +14,7 @@ from torch.testing import assert_close
 from rover.data import Batch
 from rover.errors import NonFiniteError
 from rover.features import Encoder, Observations, encoder_config, make_encoder
-from rover.learners import (
-    CQLConfig,
-    DDPGConfig,
-    DiscreteCQL,
-    DiscreteDDPG,
-    SACConfig,
-)
+from rover.learners import CQLConfig, DDPGConfig, DiscreteCQL, DiscreteDDPG, SACConfig
 from rover.operators import make_kernel
 from rover.policies import CoveragePolicy
 

@@ -39,9 +39,7 @@ PAPER_ENVIRONMENTS = [
 ]
 
 
-def corridor_problem(
-    seed: int = 0,
-) -> tuple[DenseReference, DenseOperator, Tensor, Tensor]:
+def corridor_problem(seed: int = 0) -> tuple[DenseReference, DenseOperator, Tensor, Tensor]:
     """Noisy steps along a line, a Gaussian kernel: the paper's form, operator, start, anchors."""
     rng = np.random.default_rng(seed)
     n, length = 120, 15

@@ -23,14 +23,7 @@ from run_folders import (
 )
 
 from rover.errors import ArtefactError, ConfigurationError, RoverWarning
-from rover.plots import (
-    GridMap,
-    MapPanel,
-    RunFiles,
-    map_figure,
-    pictures,
-    plot_runs,
-)
+from rover.plots import GridMap, MapPanel, RunFiles, map_figure, pictures, plot_runs
 
 pytestmark = pytest.mark.slow
 

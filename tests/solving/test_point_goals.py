@@ -10,12 +10,7 @@ from walks import line, numbered
 
 import rover
 from rover.data import Buffer
-from rover.errors import (
-    ConfigurationError,
-    NonFiniteError,
-    RoverWarning,
-    UnsupportedSpaceError,
-)
+from rover.errors import ConfigurationError, NonFiniteError, RoverWarning, UnsupportedSpaceError
 from rover.policies import SampledPolicy, ValuePolicy
 from rover.solving import PointGoal
 from rover.world.world import World

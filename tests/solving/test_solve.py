@@ -6,9 +6,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from small_envs import bytes_place
-from walks import Walk
-from walled_points import ARENAS, WalledPoint, random_walk, success
+from small_envs import Small, bytes_place
+from walks import Walk, collected
+from walled_points import ARENAS, WalledPoint, success
 
 import rover
 from rover.cli import main
@@ -173,7 +173,7 @@ def test_an_unseen_vector_is_acted_on_as_the_nearest_that_were_seen(tmp_path):
 @pytest.mark.filterwarnings("ignore:a law of motion misses")  # walls, which the plan knows of
 @pytest.mark.parametrize("name", ARENAS)
 def test_plans_hold_from_perturbed_starts(name):
-    buffer = random_walk(ARENAS[name](), 8000, 3)  # so many reach the goal
+    buffer = collected(ARENAS[name](), 8000, seed=3, rewards=True).buffer  # so many reach the goal
     policy = rover.solve(buffer, buffer.rewards)
     make = ARENAS[name]
     exact, *perturbed = (success(make(perturbation=by), policy) for by in (0.0, 0.01, 0.03))
@@ -333,24 +333,23 @@ class NoisyWall(WalledPoint):
         return super().moved(change + self.np_random.normal(0.0, 0.02, 2))
 
 
-class MovingGoal(gym.Env):
+class MovingGoal(Small):
     """A row of 9 places; a reward, which is not shown, waits at either end in turn."""
 
     observation_space, action_space = gym.spaces.Discrete(9), gym.spaces.Discrete(2)
-    n_steps = 0
+    limit = 60
 
-    def reset(self, **options):
-        super().reset(**options)
-        self.place, self.goal, self.age = 4, 8, 0
-        return self.place, {}
+    def begin(self):
+        self.place, self.goal = 4, 8
 
-    def step(self, action):
-        MovingGoal.n_steps += 1
+    def look(self):
+        return self.place
+
+    def move(self, action):
         self.place = min(max(self.place + 2 * int(action) - 1, 0), 8)
-        self.age += 1
         reward = float(self.place == self.goal)
         self.goal = 8 - self.goal if reward else self.goal
-        return self.place, reward, False, self.age == 60, {}
+        return reward, False
 
 
 def test_a_reward_that_moves_unseen_is_named_and_a_factory_spares_the_own_environment():
@@ -365,7 +364,7 @@ def test_a_reward_that_moves_unseen_is_named_and_a_factory_spares_the_own_enviro
 
 @pytest.mark.parametrize("form", [PointGoal, np.array, lambda at: lambda seen: seen[:, 0] > at[0]])
 def test_every_form_of_a_goal_says_that_motion_is_unexplained(form):
-    buffer = random_walk(NoisyWall(perturbation=0.05), 1500, 0)
+    buffer = collected(NoisyWall(perturbation=0.05), 1500).buffer
     goal = form([0.4, 0.5], [0, 1], 0.1) if form is PointGoal else form([0.4, 0.5])
     goal = goal.astype(np.float32) if isinstance(goal, np.ndarray) else goal
     with pytest.warns(RoverWarning, match="of the motion unexplained"):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from gymnasium.wrappers import FlattenObservation
 from same_files import assert_same
-from small_envs import ENVIRONMENTS, Place, make_grid
+from small_envs import ENVIRONMENTS, Place, Small, make_grid
 
 from rover import Rover, load_policy, make_agent
 from rover.baselines import agent_class
@@ -74,10 +74,10 @@ def test_a_policy_worse_than_random_is_said_to_be(tmp_path, capsys):
 class Line(Place):
     """Nine numbered places in a row, of which random actions seldom see the last ones."""
 
-    def step(self, action: Any) -> Any:
+    limit = 20
+
+    def move(self, action: Any) -> None:
         self.x = int(np.clip(self.x + (-1, 1)[int(action) % 2], 0, 8))
-        self.age += 1
-        return self.x, 0.0, False, self.age == 20, {}
 
 
 def line() -> Line:
@@ -158,13 +158,12 @@ def test_observations_that_hide_the_layout_are_said_to_be_aliased():
     class Layouts(Place):
         """Actions are permuted anew in each episode, which nothing shows."""
 
-        def reset(self, **given: Any) -> Any:
-            start = super().reset(**given)
+        def begin(self) -> None:
+            super().begin()
             self.order = self.np_random.permutation(4)
-            return start
 
-        def step(self, action: Any) -> Any:
-            return super().step(self.order[int(action)])
+        def move(self, action: Any) -> Any:
+            return super().move(self.order[int(action)])
 
     hidden = Layouts(gym.spaces.Discrete(25), lambda x, y: 5 * y + x)
     with pytest.warns(RoverWarning, match="observations look aliased"):
@@ -249,24 +248,24 @@ def test_hidden_dynamics_are_warned_of():
     make_agent("random", FlattenObservation(gym.make("CartPole-v1")), policy_every=50)
 
 
-class Turns(gym.Env):
+class Turns(Small):
     """A square of 9×9 cells in which a heading, which is not shown, decides where a step leads."""
 
     observation_space, action_space = gym.spaces.MultiDiscrete([9, 9]), gym.spaces.Discrete(3)
+    limit = 200
 
-    def reset(self, **options: Any) -> Any:
-        super().reset(**options)
-        self.cell, self.heading, self.age = np.array([4, 4]), 0, 0
-        return self.cell.copy(), {}
+    def begin(self) -> None:
+        self.cell, self.heading = np.array([4, 4]), 0
 
-    def step(self, action: int) -> Any:
-        self.age += 1
+    def look(self) -> Any:
+        return self.cell.copy()
+
+    def move(self, action: int) -> None:
         if action < 2:
             self.heading = (self.heading + 1 + 2 * action) % 4
         else:
             ahead = [(1, 0), (0, 1), (-1, 0), (0, -1)][self.heading]
             self.cell = np.clip(self.cell + ahead, 0, 8)
-        return self.cell.copy(), 0.0, False, self.age == 200, {}
 
 
 def test_fewer_states_than_random_actions_see_are_said():

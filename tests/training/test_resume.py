@@ -22,9 +22,7 @@ from transfer_cases import (
     stop_at,
     walked,
 )
-from transfer_cases import (
-    QUICK as QUICK_TASK,
-)
+from transfer_cases import QUICK as QUICK_TASK
 
 from rover import adapt, make_agent, resume_agent
 from rover.envs import RandomRooms, make_env

@@ -112,10 +112,7 @@ def test_an_instance_that_its_seed_does_not_repeat_is_evaluated_and_not_learned_
 def test_what_makes_no_second_instance():
     env = Corridor()
     assert Environment.of(lambda: env).another() is None
-    for make, words in (
-        (3, "'3' is no single environment"),
-        (dict, "is no single environment"),
-    ):
+    for make, words in ((3, "'3' is no single environment"), (dict, "is no single environment")):
         with pytest.raises(ConfigurationError, match=words):
             rover.Rover(make, seed=0)
     with pytest.raises(ConfigurationError, match="env_kwargs are of an environment given by its"):

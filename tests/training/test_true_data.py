@@ -222,8 +222,8 @@ def test_other_versions_are_named(tmp_path):
 def test_an_edited_environment_is_noticed_where_few_episodes_show_it(tmp_path):
     make_agent("random", numbered_place(), seed=0, run_dir=tmp_path, **SMALL["random"]).learn(300)
     edited = numbered_place()
-    look = edited.look
-    edited.look = lambda x, y: 0 if (x, y) == (4, 4) else look(x, y)
+    look = edited.look_at
+    edited.look_at = lambda x, y: 0 if (x, y) == (4, 4) else look(x, y)
     with pytest.raises(ReplayMismatchError, match=r"step \d+ of episode \d"):
         resume_agent(tmp_path, env=edited)
 

@@ -10,13 +10,14 @@ from walks import Walk
 from rover.data import Buffer
 from rover.world.gated import GatedSums, _ridge
 from rover.world.net import between
-from rover.world.sampled import (
-    ContactSearch,
-    Controls,
-    SampledPlan,
-    Sampling,
-    _coloured_noise,
-)
+from rover.world.sampled import ContactSearch, Controls, SampledPlan, Sampling, _coloured_noise
+
+
+def extended(buffer: Buffer, covered: list[int] | None = None, *, size: int = 50) -> GatedSums:
+    """Sums over all of a buffer."""
+    sums = GatedSums(buffer, None if covered is None else np.array(covered), size=size)
+    sums.extend(len(buffer))
+    return sums
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +27,7 @@ def buffer() -> Buffer:
 
 @pytest.fixture(scope="module")
 def sums(buffer):
-    sums = GatedSums(buffer, size=300)
-    sums.extend(len(buffer))
-    return sums
+    return extended(buffer, size=300)
 
 
 def transitions(buffer: Buffer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -57,9 +56,7 @@ def test_what_moves_on_contact_is_found_by_its_statistics(buffer, sums):
     walk.begin(seen[0])
     for row in seen[1:]:
         walk.step(int(rng.integers(2)), row)
-    rests = GatedSums(flag, size=50)
-    rests.extend(400)
-    assert rests.units.gated.tolist() == [1]
+    assert extended(flag).units.gated.tolist() == [1]
     # a world without contacts has no gate
     smooth = Buffer((2,), np.float64, 2)
     rng, at, walk = np.random.default_rng(0), np.zeros(2), Walk(smooth)
@@ -68,8 +65,7 @@ def test_what_moves_on_contact_is_found_by_its_statistics(buffer, sums):
         action = int(rng.integers(2))
         at = at + np.array([0.1 * (2 * action - 1), rng.normal()])
         walk.step(action, at)
-    free = GatedSums(smooth, size=50)
-    free.extend(300)
+    free = extended(smooth)
     assert len(free.model().still) == free.n_moving == 0
 
 
@@ -110,9 +106,7 @@ def test_differences_are_found_among_few_moves_of_boxes_that_lie_alike():
                 states.append(np.array(state + [state[2] - state[0]] * n_shown))
             walk.begin(states[0])
             walk.step(int(rng.integers(2)), states[1], truncated=True)
-        found = GatedSums(places, np.array([2, 3]), size=50)
-        found.extend(n)
-        assert found.model().differences.T.tolist() == expected
+        assert extended(places, [2, 3]).model().differences.T.tolist() == expected
 
 
 def test_a_feature_that_begins_to_move_is_found():
@@ -152,9 +146,8 @@ def test_a_speed_without_friction_is_no_object(turns):
             speed = np.zeros(2)
         box += 0.1 * (step % 4 == 1)
         walk.step(action, [*speed, box, np.cos(angle)])
-    for covered in (None, np.array([0, 2])):
-        sums = GatedSums(buffer, covered, size=50)
-        sums.extend(600)
+    for covered in (None, [0, 2]):
+        sums = extended(buffer, covered)
         assert sums.units.gated.tolist() == [2]
         assert 0 not in sums.units.still
         assert not sums.units.at_rest
@@ -225,8 +218,7 @@ def test_noise_has_unit_variance_and_falls_with_the_frequency():
 
 @pytest.mark.parametrize("is_discrete", [False, True])
 def test_the_hand_goes_where_it_is_worth_most_and_stays(is_discrete):
-    sums = GatedSums(pushing_buffer(1500, np.random.default_rng(0)), size=100)
-    sums.extend(1500)
+    sums = extended(pushing_buffer(1500, np.random.default_rng(0)), size=100)
     choices = np.linspace(-1.0, 1.0, 5)[:, None]
     controls = Controls.among(choices, is_continuous=not is_discrete)
 

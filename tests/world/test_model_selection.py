@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from small_envs import Small
-from walled_points import WalledPoint, random_walk
+from walks import Walk, collected
+from walled_points import WalledPoint
 
 from rover import Rover
 from rover.data import Buffer
@@ -16,18 +17,13 @@ from rover.world.world import World
 
 def walk(kind: str, steps: int) -> Buffer:
     """Steps of a point: new ones, or on a ring of 30 places, at first or late, some at a wall."""
-    buffer, here = Buffer((1,), np.float32, 2), 0
-    rng = np.random.default_rng(0)
+    walker, rng, here = Walk(Buffer((1,), np.float32, 2)), np.random.default_rng(0), 0.0
     for step in range(steps):
         is_ring = kind == "ring" or (kind == "late ring" and step >= 2500)
         place = float(step % 30) if is_ring else 100.0 + rng.random()
-        if kind == "wall" and step % 2:
-            there = here  # it stands still
-        else:
-            there = buffer.observations.intern(np.array([place], np.float32))
-        buffer.add(here, 0, there, False, False)
-        here = there
-    return buffer
+        here = here if kind == "wall" and step % 2 else place  # where it stands still
+        walker.step(0, np.array([here], np.float32))
+    return walker.buffer
 
 
 class Line(Small):
@@ -77,14 +73,12 @@ def test_states_repeat_if_moves_come_back(kind, steps, is_exact):
     [((4, 1, 1), np.uint8, False), ((4,), np.int64, True)],  # pictures; names, all that there is
 )
 def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exact):
-    buffer, here = Buffer(shape, dtype, 2), 0
-    selection = World(buffer)
+    buffer = Buffer(shape, dtype, 2)
+    selection, walker = World(buffer), Walk(buffer)
     for step in range(12_000):
         number = step if step < 2500 else step % 30
         digits = np.array([number // 10**place % 10 for place in range(4)], dtype)
-        there = buffer.observations.intern(digits.reshape(shape))
-        buffer.add(here, 0, there, False, False)
-        here = there
+        walker.step(0, digits.reshape(shape))
         if step == 2400:
             assert selection.kind == "landmarks"
     assert selection.kind == World(buffer).kind
@@ -102,7 +96,7 @@ def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exa
     ],
 )
 def test_worlds_that_repeat_in_part(env, is_exact):
-    buffer = random_walk(env, 1000, 3)
+    buffer = collected(env, 1000, seed=3).buffer
     assert (World(buffer).kind == "states") == is_exact
 
 
@@ -115,7 +109,7 @@ def test_the_decision_is_in_metrics_and_summary():
 
 
 def test_models_of_all_transitions_are_made_once_until_there_are_more():
-    buffer = random_walk(Line(1.0), 100, 3)
+    buffer = collected(Line(1.0), 100, seed=3).buffer
     world, made = World(buffer), []
 
     def make() -> int:
@@ -124,6 +118,6 @@ def test_models_of_all_transitions_are_made_once_until_there_are_more():
 
     assert [world.part("length", make), world.part("length", make)] == [100, 100]
     assert world.part(("length", 2), make) == 100
-    buffer.add(0, 0, 0, False, False, reward=0.0)
+    buffer.add(0, 0, 0, False, False)
     assert world.part("length", make) == 101
     assert made == [100, 100, 101]
