@@ -369,6 +369,7 @@ def test_the_environment_is_told_numbers_and_the_buffer_keeps_which(run):
     assert np.array_equal(agent.buffer.controls.max(axis=0), [1.0, 0.5])
 
 
+@pytest.mark.filterwarnings("ignore:the dynamics model leaves")  # after few steps
 def test_a_policy_acts_in_the_environments_own_space_wherever_it_comes_from(run, tmp_path):
     env, agent, folder = run
     observation, rng = env.reset(seed=0)[0], np.random.default_rng(0)

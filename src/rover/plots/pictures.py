@@ -242,7 +242,7 @@ def _plane_figure(run: RunFiles, title: str) -> Figure:
 
 def _policy_figures(run: RunFiles, title: str) -> Figures:
     """The pictures of what a finished run left: visits beside random actions, on a map or of
-    vectors of two numbers and more; on a map those of the policy."""
+    vectors of two numbers and more; on a map also what the policy does there."""
     arrays, grid = run.arrays, run.grid
     if grid is not None:
         panels = []
