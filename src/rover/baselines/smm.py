@@ -92,19 +92,17 @@ class _ConditionalVAE(nn.Module):
         chosen = F.one_hot(skills, self.config.n_skills).to(rows.dtype).expand(len(codes), -1, -1)
         decoded = self.decoder(torch.cat([codes, chosen], dim=2))  # (s, p, d)
         divergence = 0.5 * (mean.square() + log_variance.exp() - 1.0 - log_variance).sum(dim=1)
-        likelihood = self._log_likelihood(decoded, rows).mean(dim=0)
-        bound: Tensor = likelihood - self.config.beta * divergence
-        return bound
-
-    def _log_likelihood(self, decoded: Tensor, rows: Tensor) -> Tensor:
         # On one-hot rows a Gaussian's density has no bound as σ falls; a softmax has frequencies.
         if self.categorical:
-            return (F.log_softmax(decoded, dim=-1) * rows).sum(dim=-1)
-        learns = self.log_std.requires_grad
-        log_std = self.log_std.clamp(*_LOG_STD_RANGE) if learns else self.log_std
-        scaled = (rows - decoded) * (-log_std).exp()
-        constants = log_std.sum() + 0.5 * rows.shape[1] * math.log(2.0 * math.pi)
-        return -0.5 * scaled.square().sum(dim=-1) - constants
+            likelihood = (F.log_softmax(decoded, dim=-1) * rows).sum(dim=-1)
+        else:
+            learns = self.log_std.requires_grad
+            log_std = self.log_std.clamp(*_LOG_STD_RANGE) if learns else self.log_std
+            scaled = (rows - decoded) * (-log_std).exp()
+            constants = log_std.sum() + 0.5 * rows.shape[1] * math.log(2.0 * math.pi)
+            likelihood = -0.5 * scaled.square().sum(dim=-1) - constants
+        bound: Tensor = likelihood.mean(dim=0) - self.config.beta * divergence
+        return bound
 
 
 class _SmmReward(IntrinsicReward[_SmmConfig]):

@@ -96,7 +96,19 @@ def _parse_layout(text: str) -> Layout:
     not exactly one start, several goal marks, or free cells that cannot be reached from the start.
     """
     lines = text.split() or [""]
-    _check_characters(lines)
+    width = len(lines[0])
+    for y, line in enumerate(lines):
+        unknown = next((x for x, letter in enumerate(line) if letter not in _MAP_CHARACTERS), None)
+        if unknown is not None:
+            raise ConfigurationError(
+                f"unknown character {line[unknown]!r} at cell ({unknown}, {y}); a map is made of "
+                f"'{WALL}' (wall), '{FREE}' (free), '{START}' (start) and '{GOAL}' (goal)"
+            )
+        if len(line) != width:
+            raise ConfigurationError(
+                f"row {y} has {len(line)} cells and row 0 has {width}: fill the shorter one up "
+                f"with '{WALL}'"
+            )
     characters = np.array([list(line) for line in lines], np.str_)  # (height, width) of a letter
     start, free = _only_mark(characters, START), characters != WALL
     cells = np.argwhere(free)[:, ::-1].astype(np.int64)
@@ -114,23 +126,6 @@ def _parse_layout(text: str) -> Layout:
             f"{len(cut_off)}; open a way to it or make it a wall ('{WALL}')"
         )
     return layout
-
-
-def _check_characters(lines: list[str]) -> None:
-    """Raise unless every line has the same length and only the characters of a map."""
-    width = len(lines[0])
-    for y, line in enumerate(lines):
-        unknown = next((x for x, letter in enumerate(line) if letter not in _MAP_CHARACTERS), None)
-        if unknown is not None:
-            raise ConfigurationError(
-                f"unknown character {line[unknown]!r} at cell ({unknown}, {y}); a map is made of "
-                f"'{WALL}' (wall), '{FREE}' (free), '{START}' (start) and '{GOAL}' (goal)"
-            )
-        if len(line) != width:
-            raise ConfigurationError(
-                f"row {y} has {len(line)} cells and row 0 has {width}: fill the shorter one up "
-                f"with '{WALL}'"
-            )
 
 
 def _only_mark(characters: NDArray[np.str_], mark: str) -> tuple[int, int] | None:

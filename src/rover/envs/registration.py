@@ -231,7 +231,12 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
         wrappers = [WrapperSpec(**each) for each in kwargs.pop(_WRAPPERS, ())]
         env = gym.make(env_id, **kwargs)
         for wrapper in wrappers:
-            env = _wrapper_class(wrapper.entry_point)(env, **(wrapper.kwargs or {}))
+            # Nothing is imported for a wrapper that a file names, nor called that is none.
+            module, _, name = wrapper.entry_point.partition(":")
+            found = getattr(sys.modules.get(module), name, None)
+            if not (inspect.isclass(found) and issubclass(found, gym.Wrapper)):
+                raise _unknown("wrapper", wrapper.entry_point)
+            env = found(env, **(wrapper.kwargs or {}))
         return env
     except RoverError:
         raise
@@ -241,16 +246,6 @@ def make_env(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> gym.En
             f"environment {shorten(env_id)} cannot be made{options}: "
             f"{type(error).__name__}: {error}"
         ) from error
-
-
-def _wrapper_class(entry_point: str) -> type[gym.Wrapper[Any, Any, Any, Any]]:
-    """The class of a wrapper that a file may name: nothing is imported for it, nor called that is
-    no wrapper."""
-    module, _, name = entry_point.partition(":")
-    found = getattr(sys.modules.get(module), name, None)
-    if not (inspect.isclass(found) and issubclass(found, gym.Wrapper)):
-        raise _unknown("wrapper", entry_point)
-    return found
 
 
 def id_and_kwargs(env: gym.Env[Any, Any]) -> tuple[str, dict[str, Any]] | None:

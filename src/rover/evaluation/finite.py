@@ -83,10 +83,8 @@ class PolicyChain:
 
     def __init__(self, dynamics: FiniteDynamics, policy_probs: FloatArray) -> None:
         tables = policy_probs if policy_probs.ndim == 3 else policy_probs[None]
-        self._n_states, self._terminal = (
-            len(dynamics.start),
-            np.tile(dynamics.terminal, len(tables)),
-        )
+        self._n_states = len(dynamics.start)
+        self._terminal = np.tile(dynamics.terminal, len(tables))
         chains = [_state_chain(dynamics, table) for table in tables]
         start = csr_array(np.tile(dynamics.start, len(tables))[None])
         mixed = self.matrix = csr_array(vstack([block_diag(chains), start], format="csr"))

@@ -99,18 +99,17 @@ class ActionPredictor(nn.Module):
             product = product.view(features.shape[0] * self.n_actions, self.weight.shape[2])
             hidden = product.index_select(0, input_index * self.n_actions + actions)
         else:
-            hidden = self._by_action(features, input_index, actions)
+            # One product for each action, and no copy of its matrix for every row.
+            order = torch.argsort(actions, stable=True)  # (n,)
+            sizes = torch.bincount(actions, minlength=self.n_actions).tolist()
+            inputs = torch.split(
+                features.index_select(0, input_index.index_select(0, order)), sizes
+            )
+            product = torch.cat([rows @ self.weight[:, a] for a, rows in enumerate(inputs)])
+            hidden = torch.empty_like(product).index_copy(0, order, product)
         if self.output is None:
             return hidden
         return (hidden if self._is_linear else F.silu(hidden)) @ self.output
-
-    def _by_action(self, features: Tensor, input_index: Tensor, actions: Tensor) -> Tensor:
-        # One product for each action, and no copy of its matrix for every row.
-        order = torch.argsort(actions, stable=True)  # (n,)
-        sizes = torch.bincount(actions, minlength=self.n_actions).tolist()
-        inputs = torch.split(features.index_select(0, input_index.index_select(0, order)), sizes)
-        product = torch.cat([rows @ self.weight[:, a] for a, rows in enumerate(inputs)])
-        return torch.empty_like(product).index_copy(0, order, product)
 
 
 def info_nce_loss(

@@ -143,7 +143,15 @@ def _initialise_from(
     if isinstance(policy, Policy):
         policy.check_fits(env)
     else:
-        _try_out(policy, Spaces.of(env))
+        # The shapes of a module of the user's own are unknown: it is tried out.
+        spaces = Spaces.of(env)
+        logits = tried(policy, "the module", (1, *spaces.shape), spaces.dtype)
+        returned = tuple(getattr(logits, "shape", ()))
+        if returned != (1, spaces.n_actions) or not logits.is_floating_point():
+            raise ConfigurationError(
+                f"the module returned {returned} for one observation; it must return floating-"
+                f"point logits of shape (n, {spaces.n_actions})"
+            )
     if isinstance(policy, ValuePolicy) and transfer == "policy":
         return policy.trainable(), None  # its table of values learns; its landmarks stay
     # The regressors of a ROVER policy are features of the states it was planned on: were the
@@ -169,15 +177,3 @@ def _initialise_from(
     if freezes:
         nn.ModuleList(encoders).requires_grad_(False)
     return ComponentActor(actor) if isinstance(actor, NetworkPolicy) else actor, encoder
-
-
-def _try_out(module: nn.Module, spaces: Spaces) -> None:
-    """Refuse a module of the user's own that returns no logits of an observation: its shapes are
-    unknown."""
-    logits = tried(module, "the module", (1, *spaces.shape), spaces.dtype)
-    returned = tuple(getattr(logits, "shape", ()))
-    if returned != (1, spaces.n_actions) or not logits.is_floating_point():
-        raise ConfigurationError(
-            f"the module returned {returned} for one observation; it must return floating-"
-            f"point logits of shape (n, {spaces.n_actions})"
-        )
