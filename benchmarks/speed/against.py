@@ -1,12 +1,11 @@
 """CPU time of exploring, and of plans for a reward, as a share of what another checkout takes.
 
-    OMP_NUM_THREADS=1 python benchmarks/speed/against.py --against ../older
+    OMP_NUM_THREADS=1 python benchmarks/speed/against.py ../older [explore-maze ...]
 
 Milliseconds a step after the first tenth, policies included, or seconds of `rover.solve`, each of
 a process of its own, in turns: here, there, and the ratio of their sums over seeds.
 """
 
-import argparse
 import contextlib
 import importlib
 import os
@@ -21,6 +20,7 @@ import gymnasium as gym
 
 import rover
 
+SEEDS = 5, 6, 7
 _BEFORE = "rover_bench.arena_envs", "rover_bench.fetch_envs"  # of older checkouts
 CASES: dict[str, tuple[str, dict[str, Any], int]] = {
     "explore-maze": ("arenas/PointMaze-v0", {"size": "Medium"}, 700),
@@ -53,24 +53,19 @@ def measure(case: str, seed: int) -> float:
 
 def main() -> None:
     """Print a row for each case, or one number in a process of its own."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--against", default=".")
-    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[5, 6, 7])
-    parser.add_argument("--one", action="store_true", help="the first case and seed, here")
-    asked = parser.parse_args()
-    if asked.one:
-        print(measure(asked.only[0], asked.seeds[0]))
+    there, *only = sys.argv[1:]
+    if there == "--one":
+        print(measure(only[0], int(only[1])))
         return
-    for case in asked.only:
-        spent = {".": 0.0, asked.against: 0.0}
-        for seed in map(str, asked.seeds):
+    for case in only or CASES:
+        spent = {".": 0.0, there: 0.0}
+        for seed in map(str, SEEDS):
             for path in spent:
                 environ = os.environ | {"PYTHONPATH": f"{path}/src:{path}"}
-                command = [sys.executable, "-P", __file__, "--one", "--only", case, "--seeds", seed]
+                command = [sys.executable, "-P", __file__, "--one", case, seed]
                 done = subprocess.run(command, env=environ, check=True, capture_output=True)
                 spent[path] += float(done.stdout.split()[-1])
-        print(case, *spent.values(), spent["."] / spent[asked.against], flush=True)
+        print(case, *spent.values(), spent["."] / spent[there], flush=True)
 
 
 if __name__ == "__main__":
