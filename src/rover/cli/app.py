@@ -11,8 +11,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import gymnasium as gym
 from cyclopts import App, CycloptsError, Parameter
@@ -43,7 +42,11 @@ def run(words: Sequence[str]) -> int:
     """Run the command that `words` are, and return the exit code."""
     imports = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     imports.add_argument("--import", dest="modules", action="append", default=[])
-    with _one_line_warnings():
+    with warnings.catch_warnings():
+        # Gymnasium writes its warnings in colours, also where nothing shows them.
+        warnings.showwarning = lambda message, *_: _say(
+            "warning", re.sub(r"\x1b\[\d+m", "", str(message)).removeprefix("WARN: ")
+        )
         try:
             asked, others = imports.parse_known_args(words)
             # First: they register the agents and environments that the other words name.
@@ -79,14 +82,3 @@ def _explain(error: Exception) -> str | None:
 
 def _say(kind: str, message: object) -> None:
     sys.stderr.write(f"rover: {kind}: {' '.join(str(message).split())}\n")
-
-
-@contextmanager
-def _one_line_warnings() -> Iterator[None]:
-    """Show warnings as one line each."""
-    with warnings.catch_warnings():
-        # Gymnasium writes its warnings in colours, also where nothing shows them.
-        warnings.showwarning = lambda message, *_: _say(
-            "warning", re.sub(r"\x1b\[\d+m", "", str(message)).removeprefix("WARN: ")
-        )
-        yield

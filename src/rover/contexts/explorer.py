@@ -92,16 +92,14 @@ class ContextExplorer:
 
     def act(self, observation: int, rng: np.random.Generator) -> int:
         """The action at an observation, by its index, with the largest value; ties drawn."""
-        memory = self.memory or self._begin(observation)
-        return memory.act(self.kept, rng)
+        return (self.memory or self._begin(observation)).act(self.kept, rng)
 
     def _begin(self, observation: int) -> EpisodeMemory:
         """A memory of the episode that begins in an observation."""
         self.memory = memory = EpisodeMemory(self._buffer.n_actions, self.model)
         if self.model is not None:
-            n_features = len(self.model.weights)
-            ridge = np.float32(_NOVELTY_RIDGE)
-            self._episode = np.eye(n_features, dtype=np.float32) / ridge
+            unit = np.eye(len(self.model.weights), dtype=np.float32)
+            self._episode = unit / np.float32(_NOVELTY_RIDGE)
         memory.node, _ = memory.see(self._buffer.observations.rows[observation])
         return memory
 

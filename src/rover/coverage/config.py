@@ -98,9 +98,7 @@ class RoverConfig(AgentConfig):
     step_size: float = Field(10.0, gt=0, description="η of the first step")
     # Short descents while much is new: the next data replaces such a policy (D19).
     mirror_steps: int = Field(
-        150,
-        ge=1,
-        description="mirror-descent steps of a policy; 40 while much is new",
+        150, ge=1, description="mirror-descent steps of a policy; 40 while much is new"
     )
     mirror_tolerance: float = Field(
         1e-5, ge=0, description="stop once ten steps lower J by less than this fraction"
@@ -124,7 +122,6 @@ class RoverConfig(AgentConfig):
     cover: tuple[NonNegativeInt, ...] | Literal["custom"] | None = Field(
         None, description="dimensions of vector observations that are to be covered; None: all"
     )
-
     target: tuple[NonNegativeFloat, ...] | Literal["custom"] | None = Field(
         None, description="relative share of each state that is wanted; None: all alike"
     )

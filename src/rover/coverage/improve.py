@@ -127,7 +127,7 @@ class PlanningModel:
         seen = units.kept < encoder.feature_dim  # others are what a function makes of observations
         kept = units.kept[seen]
         # Divided by infinity, dimensions of noise are the same everywhere.
-        scale = np.full(encoder.feature_dim, np.inf)  # of noise
+        scale = np.full(encoder.feature_dim, np.inf)
         scale[kept] = units.scale[seen]
         basis = torch.zeros(len(rows.landmarks), encoder.feature_dim, dtype=torch.float64)
         basis[:, kept] = torch.from_numpy(rows.landmarks[:, seen])

@@ -205,13 +205,11 @@ class CoverageRun(Agent[RoverConfig]):
         self.measures.within_episodes = True
         if not is_due(self.config, self.num_timesteps, self.config.policy_share):
             return None
-        explorer = self._explorer
-        assert isinstance(explorer, ContextExplorer)
+        explorer = cast(ContextExplorer, self._explorer)
         policy = ContextPolicy.of(explorer, self.buffer.observations.shape)
-        if policy is None:
+        if policy is None or explorer.model is None:
             return None
         self._policy = policy
-        assert explorer.model is not None
         return {"contexts": True, "relevant_numbers": explorer.model.codes.relevant.tolist()}
 
     # hidden positions

@@ -77,22 +77,18 @@ def input_statistics(
     middle = (len(observations) - 1) // 2
     center = np.partition(observations, middle, axis=0)[middle].astype(np.float32)
     if observations.dtype == np.uint8:
-        return center, _byte_scale(observations)
+        shape = observations.shape[1:]
+        if observations.max(initial=0) >= _LEAST_INTENSITY:
+            return center, np.full(shape, 255.0, np.float32)
+        # Symbolic images hold small numbers, the kind and the colour of what is in a cell, say.
+        # Divided by 255 they would all but vanish beside a bias. Each element of a vector is a
+        # channel.
+        channels = observations.reshape(-1, shape[-1] if len(shape) in (1, 3) else 1)
+        reach = np.ptp(channels, axis=0) if len(channels) else np.zeros(1)
+        return center, np.broadcast_to(np.maximum(reach, 1).astype(np.float32), shape).copy()
     # The range and not the deviation, which a rare but decisive element would hardly move.
     spread = np.ptp(observations, axis=0).astype(np.float32)
     return center, np.where(spread > 0, spread, np.float32(1.0)).astype(np.float32)
-
-
-def _byte_scale(observations: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """The scale of bytes: 255 of intensities, and of codes the range that each channel covers."""
-    shape = observations.shape[1:]
-    if observations.max(initial=0) >= _LEAST_INTENSITY:
-        return np.full(shape, 255.0, np.float32)
-    # Symbolic images hold small numbers, the kind and the colour of what is in a cell, say. Divided
-    # by 255 they would all but vanish beside a bias. Each element of a vector is a channel.
-    channels = observations.reshape(-1, shape[-1] if len(shape) in (1, 3) else 1)
-    spread = np.ptp(channels, axis=0) if len(channels) else np.zeros(1)
-    return np.broadcast_to(np.maximum(spread, 1).astype(np.float32), shape).copy()
 
 
 @contextmanager

@@ -109,11 +109,11 @@ def solve(
             return _pose_policy(experience, poses, task, settings)
         return refined_policy(experience, task, settings)
     wanted = [goal] if goal is not None else goals or ()
-    if poses is not None:
-        points = Points.of_states(experience.world.buffer)
-        tasks = goal_tasks(wanted, points, None, experience.env, stays=bool(stay))
-        return _pose_policy(experience, poses, tasks, settings)
-    return _goal_policy(experience, wanted, settings, stay, planner)
+    if poses is None:
+        return _goal_policy(experience, wanted, settings, stay, planner)
+    points = Points.of_states(experience.world.buffer)
+    tasks = goal_tasks(wanted, points, None, experience.env, stays=bool(stay))
+    return _pose_policy(experience, poses, tasks, settings)
 
 
 def solve_in_contexts(
