@@ -210,7 +210,11 @@ class StoredForm(NamedTuple):
             )
         flat = spaces.flatten_space(space)
         assert isinstance(flat, spaces.Box)
-        dtype = _stored_dtype(np.dtype(flat.dtype))
+        dtype = np.dtype(flat.dtype)
+        if dtype not in _DTYPES:  # a type that encoders take and that holds all numbers of it
+            is_whole = dtype.kind in "bi" or (dtype.kind == "u" and dtype.itemsize < 8)
+            other = np.float32 if dtype == np.float16 else np.float64
+            dtype = np.dtype(np.int64 if is_whole else other)
         box = spaces.Box(flat.low.astype(dtype), flat.high.astype(dtype), dtype=dtype.type)
         return cls(space, box, partial(_flattened, space, dtype))
 
@@ -298,15 +302,6 @@ def _image_of(space: gym.Space[Any]) -> _Image | None:
         if side >= _SMALLEST and are_few and (len(rest) < 2 or rest[1] in _COLOURS):
             return _Image((height, width, channels), axes, low, high)
     return None
-
-
-def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """A type that encoders take and that holds all numbers of another: whole ones as int64."""
-    if dtype in _DTYPES:
-        return dtype
-    if dtype.kind in "bi" or (dtype.kind == "u" and dtype.itemsize < 8):
-        return np.dtype(np.int64)
-    return np.dtype(np.float32 if dtype == np.float16 else np.float64)
 
 
 def _fitting(observation: Any, space: gym.Space[Any]) -> Any:

@@ -62,24 +62,20 @@ class _Test:
     @property
     def is_aliased(self) -> bool | None:
         """Evidence of aliasing; None where next to nothing was tried repeatedly."""
-        if self._belongs_to_episodes:
-            return True
+        # Outcomes that mostly repeat within episodes and mostly differ across them.
+        if (
+            self.n_changed >= _FEWEST_CHANGED
+            and self.n_within > self.n_across
+            and self.repeats[0] >= _LEAST_REPEATED * sum(self.repeats)
+            and self.returns[1] >= _LEAST_CHANGED * sum(self.returns)
+        ):
+            table = np.array([self.repeats, self.returns])
+            test = scipy.stats.fisher_exact(table, alternative="greater")
+            if test.pvalue < _LARGEST_P_VALUE:
+                return True
         if self.n_comparisons < _FEWEST_COMPARISONS:
             return None
         return self.p_value < _LARGEST_P_VALUE
-
-    @property
-    def _belongs_to_episodes(self) -> bool:
-        """True if outcomes mostly repeat within episodes and mostly differ across them."""
-        if self.n_changed < _FEWEST_CHANGED or self.n_within <= self.n_across:
-            return False
-        if self.repeats[0] < _LEAST_REPEATED * sum(self.repeats):
-            return False
-        if self.returns[1] < _LEAST_CHANGED * sum(self.returns):
-            return False
-        table = np.array([self.repeats, self.returns])
-        test = scipy.stats.fisher_exact(table, alternative="greater")
-        return bool(test.pvalue < _LARGEST_P_VALUE)
 
 
 def aliasing_of(buffer: Buffer) -> _Test:
