@@ -177,8 +177,8 @@ class DynamicsModel:
         near[:, :d], near[:, d + 1] = np.swapaxes(x, 0, 1), 1.0
         np.multiply(-0.5, (x**2).sum(axis=0), out=near[:, d])
         weights = np.matmul(self._cells, near)
-        # Products with what underflows take ten times as long.
-        np.exp(np.maximum(weights, np.float32(-40.0), out=weights), out=weights)
+        # Products with what underflows take ten times as long; none is above log 4, but rounded.
+        np.exp(np.clip(weights, -40.0, 1.4, out=weights), out=weights)
         sums = np.matmul(self._residuals, weights)
         change += sums[:, :-1] / (sums[:, -1:] + np.float32(_PRIOR))
         return np.swapaxes(change, 0, 1)
