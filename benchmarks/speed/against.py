@@ -2,8 +2,7 @@
 
     OMP_NUM_THREADS=1 python benchmarks/speed/against.py ../older [explore-maze ...]
 
-Milliseconds a step after the first tenth, policies included, or seconds of `rover.solve`, each of
-a process of its own, in turns: here, there, and the ratio of their sums over seeds.
+Milliseconds a step after the first tenth, or seconds of `rover.solve`: here, there, their ratio.
 """
 
 import contextlib

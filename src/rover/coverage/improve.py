@@ -89,14 +89,14 @@ class PlanningModel:
         """
         assert config.ridge is not None
         # λ / (n + λ) of what n tries leave open
-        counts, outcomes = world.counts, world.outcomes
-        variance = counts.outcome_variance
+        counts, variance = world.counts, world.counts.outcome_variance
+        outcomes = world.outcomes if variance > 0.0 else None
         ridge = max(config.ridge, _OUTCOME_RIDGE * variance)
         buffer = cover.buffer
         states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
         everything = np.arange(len(buffer.observations))
         groups = everything if cover.part is None else cover.groups()
-        target = cover.target(groups, everything, everything)
+        target = cover.target(groups, everything, everything) if cover.has_target else None
         start = np.bincount(states, weights, minlength=len(everything)).astype(np.float64)
         rows = counts.rows(ridge=ridge) if outcomes is None else outcomes.rows(outcomes.table)
         model = cls._of_rows(replace(rows, start=start), basis, groups, target)
