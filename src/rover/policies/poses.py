@@ -27,7 +27,7 @@ class PosePolicy(Policy):
     goes to what tells. `probs`, which have no memory, are uniform.
 
     Args:
-        inner: the policy on poses, of shape :data:`~rover.poses.explorer.POSE_SHAPE`.
+        inner: the policy on poses (n, 3).
         tracker: the map that poses are of; it is copied.
         symbols: of the cells of observations.
         observation_shape: shape of one observation.
