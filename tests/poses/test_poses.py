@@ -14,7 +14,7 @@ from small_envs import Small
 
 import rover
 from rover import Rover
-from rover.errors import RoverWarning
+from rover.errors import ConfigurationError, RoverWarning
 from rover.policies import Policy, PosePolicy
 from rover.poses.laws import _TURNS, find_laws
 
@@ -149,6 +149,12 @@ def test_the_policy_covers_and_is_the_same_from_its_file(
     agent.policy.save(tmp_path / "policy.safetensors")
     again = rover.load_policy(tmp_path / "policy.safetensors")
     assert played(agent.policy, env, 80) == played(again, env, 80)
+
+
+def test_a_policy_with_a_map_learns_no_task(run: tuple[HiddenGrid, Rover]) -> None:
+    world, agent = run
+    with pytest.raises(ConfigurationError, match="a PosePolicy has nothing that could learn"):
+        rover.finetune(agent.policy, world, total_timesteps=50)
 
 
 def test_goals_and_rewards_as_functions_of_views(run: tuple[HiddenGrid, Rover]) -> None:

@@ -30,10 +30,13 @@ from rover.policies import (
     NetworkPolicy,
     PlannedPolicy,
     Policy,
+    PosePolicy,
     TabulatedPolicy,
     ValuePolicy,
 )
 from rover.storage import RunConfig
+
+_NEVER_LEARN = GreedyPolicy, ContextPolicy, PosePolicy
 
 
 class Finetuning(OnlineRun):
@@ -135,7 +138,7 @@ def _initialise_from(
     choose("transfer", transfer, ("policy", "encoder", "both"))
     if policy is None:
         return None, None
-    if not isinstance(policy, nn.Module) or isinstance(policy, GreedyPolicy | ContextPolicy):
+    if not isinstance(policy, nn.Module) or isinstance(policy, _NEVER_LEARN):
         raise ConfigurationError(
             f"a {type(policy).__name__} has nothing that could learn a task; pass a policy from "
             "rover.load_policy, or a torch module from observations to logits"
