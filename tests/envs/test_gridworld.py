@@ -64,7 +64,7 @@ def test_gymnasium_checks_every_id_and_the_same_seed_gives_the_same_episodes(env
     settings |= {"layout": SMALL_MAP} if env_id == "rover/Grid-v0" else {}
 
     def episodes(seed):
-        env = gym.make(env_id, **settings)
+        env = gym.make(env_id, render_mode="rgb_array", **settings)
         actions = np.random.default_rng(7).integers(4, size=40)
         stream = [env.reset(seed=seed)]
         for action in actions:

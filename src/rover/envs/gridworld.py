@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -27,6 +27,8 @@ _PIXELS_SIDE = 84
 _WALL_COLOUR = (64, 64, 70)
 _FLOOR_COLOUR = (238, 236, 230)
 _AGENT_COLOUR = (224, 26, 34)
+# Bluish green of the Okabe–Ito palette: distinct from the red agent with any colour vision.
+_GOAL_COLOUR = (0, 158, 115)
 
 # Marks and moves on maps.
 _GOAL, _HOLE = "★", "●"
@@ -118,6 +120,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     - ``horizon``: steps to truncation; by default the named layout's, else 100.
     - ``reward``: ``"sparse"`` (default) or ``"dense"``.
     - ``slip``: probability of a random action, 0 by default.
+    - ``render_mode``: None or ``"rgb_array"``.
     - Any other keyword goes to the named layout, such as ``rooms`` and ``room_size`` to
       ``"multi_rooms"``.
 
@@ -134,6 +137,11 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
     - ``terminal``: (S,) bool, true at the goal.
     """
 
+    metadata: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
+        "render_modes": ["rgb_array"],
+        "render_fps": 8,
+    }
+
     def __init__(
         self,
         layout: str | Path | None = None,
@@ -144,6 +152,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         horizon: int | None = None,
         reward: str = "sparse",
         slip: float = 0.0,
+        render_mode: str | None = None,
         **layout_options: Any,
     ) -> None:
         choose("reward", reward, _REWARDS)
@@ -170,6 +179,7 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
                 f"slip is {reprlib.repr(slip)}, but must be a probability from 0 to 1"
             )
         self.slip = float(slip)
+        self.render_mode = render_mode
         # Without a goal nothing equals None, so no state is terminal.
         self.terminal = np.arange(self.layout.n_states) == self.goal_state
         self.arrival_reward = np.zeros(self.layout.n_states)
@@ -245,6 +255,21 @@ class GridWorld(gym.Env[NDArray[Any] | int, np.int64]):
         truncated = not terminated and self._elapsed >= self.horizon
         observation = self.observation_map.encode(state)
         return observation, self._arrival_reward[state], terminated, truncated, {"state": state}
+
+    def render(self) -> Any:
+        """A picture (rows, columns, 3) uint8 of the agent in red and the goal in green, with 5 to
+        48 pixels a cell; None without a mode."""
+        if self.render_mode is None:
+            return None
+        free = self.layout.free
+        image = np.where(free[..., None], _FLOOR_COLOUR, _WALL_COLOUR).astype(np.uint8)
+        for drawn, colour in ((self.goal_state, _GOAL_COLOUR), (self.state, _AGENT_COLOUR)):
+            if drawn is not None:
+                x, y = self.layout.cells[drawn]
+                image[y, x] = colour
+        # A whole number of pixels for each cell, so that edges are sharp.
+        side = min(max(640 // max(free.shape), 5), 48)
+        return image.repeat(side, axis=0).repeat(side, axis=1)
 
 
 def _state_of(layout: Layout, cell: Any, role: str, words: str) -> int:

@@ -237,7 +237,7 @@ def make_layout(source: Any, **options: int) -> Layout:
         own = f", and {source} {', '.join(allowed) or 'nothing'}" if family else ""
         raise ConfigurationError(
             f"unknown keyword {option!r}: a grid world takes layout, observation, goal, start, "
-            f"horizon, reward and slip{own}"
+            f"horizon, reward, slip and render_mode{own}"
         )
     if family:
         checked = {k: whole_number(k, v) for k, v in options.items()}
