@@ -177,10 +177,8 @@ class PoseExplorer:
         if self.is_refuted or not (self.tracker or has_varied or changes > _CHANGED):
             return None
         seen = views[x], actions, views[y]
-        if self.tracker is None:
-            laws = find_laws(*seen, self._shape, buffer.n_actions)
-        else:
-            laws = self.tracker.laws
+        known = None if self.tracker is None else self.tracker.laws
+        laws = known or find_laws(*seen, self._shape, buffer.n_actions)
         return None if laws is None else replace(laws, hidden=hidden_symbol(laws, *seen))
 
 

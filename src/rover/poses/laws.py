@@ -6,8 +6,8 @@ evidence is the log-likelihood ratio of "the same cell, seen from elsewhere" to 
 
     Σ over transitions and cells of  log 0.01 if they differ, −log f(symbol) if not,
 
-with the frequency f of a symbol. One symbol may stand for what is
-not seen: nearly all contradictions of the laws are with it.
+with the frequency f of a symbol. One symbol may stand for what is not seen: nearly all
+contradictions of the laws are with it.
 
 A pose is one number, heading · AREA + cell, with cell = row · SIDE + column: the isometry of the
 plane that leads from the first pose of the map, in the middle of the plane, to it.

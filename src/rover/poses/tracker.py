@@ -346,7 +346,9 @@ class Tracker:
         cells = np.flatnonzero(self.main.array != _NOTHING)
         return {
             "shape": list(self.laws.shape),
-            "moves": [*self.laws.moves, (self.laws.hidden, self._n_settled, 0)],
+            "moves": list(self.laws.moves),
+            "hidden": self.laws.hidden,
+            "settled": self._n_settled,
             "cells": np.stack([cells, self.main.array[cells]]),
             "table": [[[code, *n] for code, n in one.items()] for one in self.table],
             "stood": list(map(list, self.stood.items())),
@@ -357,9 +359,9 @@ class Tracker:
     def from_content(cls, content: Mapping[str, Any]) -> Self:
         """Read what :meth:`content` returned."""
         height, width = map(int, content["shape"])
-        *moves, (hidden, n, _) = [(int(a), int(b), int(c)) for a, b, c in content["moves"]]
-        tracker = cls(Laws((height, width), tuple(moves), hidden))
-        tracker._n_settled, (cells, codes) = n, np.asarray(content["cells"])
+        moves = tuple((int(a), int(b), int(c)) for a, b, c in content["moves"])
+        tracker = cls(Laws((height, width), moves, int(content["hidden"])))
+        tracker._n_settled, (cells, codes) = int(content["settled"]), np.asarray(content["cells"])
         tracker.main.array[cells] = codes
         tracker.table = [{int(code): list(n) for code, *n in one} for one in content["table"]]
         tracker.stood.update({int(code): int(n) for code, n in content["stood"]})

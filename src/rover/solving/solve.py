@@ -318,8 +318,9 @@ def _ball_of(
     # Little of what was seen may be near: a cube around the ball, beside it.
     drawn = np.random.default_rng(0).uniform(-1.5, 1.5, (_DRAWN, len(target)))
     around = target + drawn / np.where(factors > 0.0, factors, np.inf)
-    seen = np.concatenate([seen, np.clip(around, lines[0], lines[-1]).astype(table.dtype)])
-    accepted = met(goal, buffer, seen)
+    around = np.clip(around, lines[0], lines[-1]).astype(table.dtype)
+    seen = np.concatenate([seen, around])
+    accepted = np.concatenate([accepted, met(goal, buffer, around)])
     in_ball = np.linalg.norm((seen - target) * factors, axis=1) <= 1.0
     is_alike = (in_ball & accepted).sum() >= 0.5 * (in_ball | accepted).sum()
     return (target, factors) if is_alike and factors.any() else None

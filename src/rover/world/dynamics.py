@@ -274,14 +274,11 @@ class RefinedDynamics:
         """Mask (…) of predicted points (…, d) that were clipped, far from the data."""
         return np.asarray(((points <= self.low) | (points >= self.high)).any(axis=-1))
 
-    def follow(
-        self, points: FloatArray, actions: IntArray, signs: FloatArray | float = 0.0
-    ) -> tuple[FloatArray, FloatArray]:
+    def follow(self, points: FloatArray, actions: IntArray) -> tuple[FloatArray, FloatArray]:
         """End (n, 1, d) of an action (n,) from points (n, d), and the probability (n, 1) that the
-        episode ends. Where the nearest transition with the action met a contact, so does this; its
-        residual, with these signs (n, 1), disturbs the end."""
+        episode ends. Where the nearest transition with the action met a contact, so does this."""
         changes = self._displacements.changes(points, actions)
         tries = np.column_stack([points, _APART * actions])
         rows = nearest(self._begun, tries, 1)[1][:, 0]
-        reached = points + changes + self._contacts[rows] + signs * self.missed[rows]
+        reached = points + changes + self._contacts[rows]
         return self.arrive(reached[:, None], actions)

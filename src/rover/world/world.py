@@ -58,8 +58,8 @@ class World:
 
     Images are states, too, while no episode lasts long enough to show what changes slowly.
 
-    `chosen` is the kind that settings choose, or that contexts or
-    poses were recognised; None: by the data.
+    `chosen` is the kind that settings choose, or contexts or poses that were recognised; None: by
+    the data.
     """
 
     def __init__(self, buffer: Buffer) -> None:
