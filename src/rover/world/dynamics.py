@@ -139,6 +139,8 @@ class DynamicsModel:
         reached = np.concatenate([reached, began])
         self.low, self.high = reached.min(axis=0) - 0.5, reached.max(axis=0) + 0.5
 
+    # Some kernels of 32-bit products flag lanes that they do not use (numpy issue 24067).
+    @np.errstate(invalid="ignore")
     def step(self, points: FloatArray, times: int = 1) -> tuple[FloatArray, FloatArray]:
         """End (A, n, d) of each action, taken so many times, and the probability (A, n) that the
         episode ends, from points of its own (A, n, d), or of all (1, n, d)."""

@@ -99,7 +99,7 @@ class _Basis:
         features[0], features[1:linear] = 1.0, z
         z, waves = features[1:linear], features[polynomial:]
         np.multiply(z[self._first], z[self._second], out=features[linear:polynomial])
-        np.matmul((self._frequencies / length).astype(dtype), z, out=waves)
+        np.dot((self._frequencies / length).astype(dtype), z, out=waves)
         waves += self._phases.astype(dtype)
         # Numpy takes a quarter of torch's time for numbers of 32 bits, and twice that for 64.
         np.cos(waves, out=waves) if dtype is np.float32 else torch.from_numpy(waves).cos_()
