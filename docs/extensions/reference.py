@@ -1,11 +1,13 @@
 """The reference, written from the program itself when the site is built.
 
 docs/api/ gets a page for each package, the settings of every agent and task, and the help of every
-command. Names come from `__all__`, texts from docstrings, settings from configurations.
+command. Names come from `__all__` or from imports that repeat a name (`x as x`), texts from
+docstrings, settings from configurations.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import io
@@ -38,13 +40,18 @@ def public_names() -> dict[str, tuple[str, ...]]:
         if name.endswith("__main__") or "._" in name:
             continue
         module = importlib.import_module(name)
-        own = [
-            one for one in getattr(module, "__all__", ()) if id(getattr(module, one)) not in seen
-        ]
+        own = [one for one in _listed(module) if id(getattr(module, one)) not in seen]
         seen |= {id(getattr(module, one)) for one in own}
         if own:
             found[name] = tuple(sorted(own, key=str.lower))
     return found
+
+
+def _listed(module: Any) -> list[str]:
+    tree = ast.parse(inspect.getsource(module))
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    again = [one.name for node in imports for one in node.names if one.asname == one.name]
+    return list(getattr(module, "__all__", again))
 
 
 def tidy(text: str) -> str:

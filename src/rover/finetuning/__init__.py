@@ -5,19 +5,12 @@ curve to the final policy, and learning offline; ``online`` is fine-tuning, ``ad
 ``tasks`` defines tasks and their best returns, ``config`` the settings.
 """
 
-from rover.finetuning.config import AdaptConfig, FinetuneConfig, OfflineConfig
-from rover.finetuning.learn import adapt, finetune, resume_task, train_offline
-from rover.finetuning.run import TaskResult
-from rover.finetuning.tasks import Task
-
-__all__ = [
-    "AdaptConfig",
-    "FinetuneConfig",
-    "OfflineConfig",
-    "Task",
-    "TaskResult",
-    "adapt",
-    "finetune",
-    "resume_task",
-    "train_offline",
-]
+from rover.finetuning.config import AdaptConfig as AdaptConfig
+from rover.finetuning.config import FinetuneConfig as FinetuneConfig
+from rover.finetuning.config import OfflineConfig as OfflineConfig
+from rover.finetuning.learn import adapt as adapt
+from rover.finetuning.learn import finetune as finetune
+from rover.finetuning.learn import resume_task as resume_task
+from rover.finetuning.learn import train_offline as train_offline
+from rover.finetuning.run import TaskResult as TaskResult
+from rover.finetuning.tasks import Task as Task
