@@ -150,6 +150,31 @@ def _line(dtype: type) -> Buffer:
     return buffer
 
 
+class _Gusts(Small):
+    """A cart in gusts between two walls: −0.01 a step, and −10 at a wall, which ends."""
+
+    observation_space, action_space = gym.spaces.Box(-9.0, 9.0, (2,)), gym.spaces.Discrete(3)
+    limit = 100
+
+    def begin(self) -> None:
+        self.at = self.np_random.uniform(-0.3, 0.3), 0.0
+
+    def move(self, action: Any) -> Any:
+        speed = 0.9 * self.at[1] + 0.05 * (action - 1) + 0.03 * self.np_random.normal()
+        self.at = self.at[0] + speed, speed
+        crashes = bool(abs(self.at[0]) > 1.0)
+        return -10.0 if crashes else -0.01, crashes
+
+    def look(self) -> Any:
+        return np.array(self.at, np.float32)
+
+
+@pytest.mark.filterwarnings("ignore:the dynamics model leaves")
+def test_doubt_is_no_worse_than_a_crash():
+    policy = rover.solve(rover.make_agent("random", _Gusts(), seed=0).learn(1500), _Gusts())
+    assert greedy_episodes(_Gusts(), policy, seed=0, n_episodes=20).mean() > -4.0
+
+
 def test_what_was_never_seen_gets_every_action_alike_where_there_is_no_metric():
     policy = rover.solve(_line(np.uint8), goal=np.array([4, 0], np.uint8))
     far = np.array([[50, 3]], np.uint8)

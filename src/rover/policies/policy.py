@@ -134,12 +134,14 @@ class Policy(nn.Module, ABC):
 
     def _checked(self, observations: NDArray[Any] | Tensor) -> Tensor:
         """A batch of observations (n, *shape), if it is one."""
-        batch = as_tensor(observations)
-        if batch.ndim == 0 or tuple(batch.shape[1:]) != self.observation_shape:
+        batch, shape = as_tensor(observations), self.observation_shape
+        if batch.ndim == 0 or tuple(batch.shape[1:]) != shape:
+            cure = "make the environment as it was pretrained on, with no VecTransposeImage"
+            if tuple(batch.shape) == shape:
+                cure = "give one as observation[None]"
             raise ConfigurationError(
                 f"observations of shape {tuple(batch.shape)} do not fit a policy for batches of "
-                f"(n, {', '.join(map(str, self.observation_shape))}): make the environment as it "
-                "was pretrained on, with no VecTransposeImage"
+                f"(n, {', '.join(map(str, shape))}): {cure}"
             )
         return batch
 

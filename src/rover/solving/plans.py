@@ -182,14 +182,17 @@ class PlanSettings(NamedTuple):
         if self.sink_value is not None and not math.isfinite(self.sink_value):
             raise ConfigurationError(f"sink_value must be finite, not {self.sink_value!r}")
 
-    def sink_values(self, rewards: FloatArray) -> FloatArray:
-        """The value of the sink (K,) under rewards (n, K): by default the least they can add up to.
+    def sink_values(self, rewards: FloatArray, ends: BoolArray) -> FloatArray:
+        """The value of the sink (K,) under rewards and ends (n, K): by default the least they can
+        add up to.
 
-        A plan must not prefer what was never tried to what was seen to be poor.
+        A plan must not prefer what was never tried to what was seen to be poor. What ends an
+        episode is paid once: for ever, a crash that is known would be better than all doubt.
         """
         if self.sink_value is not None:
             return np.full(rewards.shape[1], self.sink_value)
-        return np.asarray(np.minimum(rewards.min(axis=0), 0.0) / (1.0 - self.discount))
+        least = np.minimum(rewards, 0.0) / np.where(ends, 1.0, 1.0 - self.discount)
+        return np.asarray(least.min(axis=0))
 
 
 def planned_policy(
@@ -216,7 +219,7 @@ def planned_policy(
     goals = np.full(len(tasks.names), -1)
     if points.exact and tasks.goals is not None:
         goals = np.where(tasks.goals.sum(axis=0) == 1, tasks.goals.argmax(axis=0), goals)
-    sink_values = settings.sink_values(tasks.rewards)
+    sink_values = settings.sink_values(tasks.rewards, tasks.ends)
     own = {"projection": points.projection, "sink_values": sink_values, "goals": goals}
     return ValuePolicy(
         {name: torch.from_numpy(table) for name, table in (tables | own).items()},
@@ -272,7 +275,7 @@ def _solve(
     rewards, ends = tasks.rewards[:, part], tasks.ends[:, part].astype(np.float64)
     discount, inside = settings.discount, (1.0 - rows.sink)[:, None]
     # The sink is worth its value at once, whatever the discount: nothing follows it.
-    lost = rows.sink[:, None] * settings.sink_values(rewards)
+    lost = rows.sink[:, None] * settings.sink_values(rewards, tasks.ends[:, part])
     if rows.shares is not None and tasks.goals is None and settings.sink_value is None:
         # What a tried pair was not seen to do is worth what the data earns, and not the least.
         usual = rewards.mean(axis=0) / (1.0 - discount * (1.0 - ends.mean(axis=0)))

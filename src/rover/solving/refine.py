@@ -232,7 +232,7 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
             task.ends[rows, 0],
             dynamics.buffer.terminated[rows],
             discount=settings.discount,
-            sink_value=float(settings.sink_values(task.rewards)[0]),
+            sink_value=float(settings.sink_values(task.rewards, task.ends)[0]),
         )
         starts = dynamics.points(dynamics.buffer.starts()[0])
         starts = starts[np.linspace(0, len(starts) - 1, _STARTS).astype(np.int64)]
