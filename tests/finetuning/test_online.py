@@ -153,7 +153,7 @@ def test_the_policy_with_the_best_returns_of_the_warm_up_is_chosen():
         (coverage_policy, {"env": "FrozenLake-v1"}, r"shape \(9,\) with 4 actions, and this"),
         (lambda: nn.Linear(9, 3), {}, r"returned \(1, 3\).*logits of shape \(n, 4\)"),
         (lambda: nn.Linear(9, 4), {"transfer": "encoder"}, "has no encoder to transfer"),
-        (lambda: "policy.safetensors", {}, "a str has nothing that could learn a task"),
+        (lambda: 3, {}, "a int holds no transitions to plan on"),
         (solved_policy, {"transfer": "both"}, "has no encoder to transfer"),
     ],
 )

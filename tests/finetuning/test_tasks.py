@@ -52,6 +52,51 @@ def test_what_pretraining_did_not_try_is_tried():
     assert learned.summary["policy_return"] == -5.0
 
 
+class Courier(gym.Env[Any, Any]):
+    """Moves on a grid, takes a parcel at the right end of the first row, and drops it at the right
+    end of the last one, which ends a task that pays; the parcel of a single row is in hand."""
+
+    def __init__(self, width: int, height: int, *, pays: bool) -> None:
+        self.pays = pays
+        self.size, self.action_space = np.array([width, height]), gym.spaces.Discrete(6)
+        self.observation_space = gym.spaces.Discrete(2 * width * height + 1)
+
+    def seen(self) -> int:
+        return int(2 * (self.at @ (1, self.size[0])) + self.has)
+
+    def reset(self, **_: Any) -> tuple[int, dict[str, Any]]:
+        self.at, self.has = np.zeros(2, int), self.size[1] == 1
+        return self.seen(), {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        moves = np.array([(1, 0), (-1, 0), (0, 1), (0, -1), (0, 0), (0, 0)])
+        self.at = np.clip(self.at + moves[action], 0, self.size - 1)
+        at_end = self.at[0] == self.size[0] - 1
+        self.has |= action == 4 and at_end and self.at[1] == 0
+        over = self.pays and bool(action == 5 and self.has and (self.at == self.size - 1).all())
+        return 2 * self.size.prod() if over else self.seen(), float(over), over, False, {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "n_pairs", "seeds"), [((12, 1), 72, 6), ((9, 6), 648, 1)])
+def test_a_reward_of_an_action_is_found_within_twice_the_pairs(size, n_pairs, seeds):
+    for seed in range(seeds):
+        plain, paid = (gym.wrappers.TimeLimit(Courier(*size, pays=x), 200) for x in (False, True))
+        agent = rover.make_agent("random", plain, seed=seed).learn(30 * n_pairs)
+        learned = rover.adapt(agent, paid, total_timesteps=2 * n_pairs, seed=seed)
+        assert learned.summary["policy_return"] == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:no reward was seen")
+def test_fine_tuning_starts_from_the_plan_where_the_data_shows_the_reward():
+    env = gym.wrappers.TimeLimit(Courier(12, 1, pays=True), 200)
+    for steps, first in ((5, 0.0), (3000, 1.0)):
+        tuned = finetune(explored(env, steps), env, total_timesteps=5)
+        assert tuned.curve[0]["greedy_return"] == first
+    with pytest.raises(ConfigurationError, match="cannot be computed from observations"):
+        finetune(explored(env, 5).buffer, env, total_timesteps=5)
+
+
 @pytest.mark.filterwarnings("ignore:no reward was seen")
 def test_a_source_that_is_gone_is_given(tmp_path):
     agent, stop = explored(grid(), 100), {"callback": stop_at(20), "total_timesteps": 60, **QUICK}

@@ -84,10 +84,13 @@ def pretrain(
     _show_agent(made, env_id)
 
 
+_Origin = Literal["pretrained", "plan", "scratch"]
+
+
 def finetune(
     *paths: words.Run,
     task: words.TaskPairs = (),
-    origin: Annotated[Literal["pretrained", "scratch"], Parameter(name="--from")] = "pretrained",
+    origin: Annotated[_Origin, Parameter(name="--from")] = "pretrained",
     transfer: Literal["policy", "encoder", "both"] = "policy",
     offline: words.Flag = False,
     algorithm: Literal["ddpg", "sac", "cql"] | None = None,
@@ -110,7 +113,8 @@ def finetune(
 
     Args:
         paths: run folder of `rover pretrain`, of any agent; with --offline one or more
-        origin: what learning starts from; scratch: the run lends its environment alone
+        origin: what learning starts from; plan: what `rover solve` plans, if stored steps met the
+            reward; scratch: the run lends its environment alone
         transfer: what is taken over: the policy, its encoder below new networks, or the policy
             and its encoder below the critics
         offline: learn from the stored transitions alone
@@ -136,10 +140,12 @@ def finetune(
     from rover.policies import load_policy
     from rover.training.run_folder import POLICY_FILE, finished_file, run_env
 
-    policy = load_policy(finished_file(path, POLICY_FILE)) if origin == "pretrained" else None
+    policy: Any = path if origin == "plan" else None
+    if origin == "pretrained":
+        policy = load_policy(finished_file(path, POLICY_FILE))
     if policy is not None:
         run_env(path)  # which is still the policy's
-    kind = "scratch" if policy is None else transfer
+    kind = transfer if origin == "pretrained" else origin
     options |= {"total_timesteps": steps or 20_000, "transfer": transfer}
     options["source"] = None if policy is None else str(path)
     folder = making.folder(path.name, goal.name, algorithm, kind, seed)

@@ -1,8 +1,9 @@
 """Adapting: learn a task by interacting, with the model that pretraining left.
 
-Until a reward is met the agent goes, by the shortest paths in the model, to what it has not visited
-in this task; then it plans for the rewards that it has seen. Both plans are value iterations on one
-model, which takes in every further transition.
+Until a reward is met the agent goes, by the shortest paths in the model, to states that it has not
+visited in this task, and where these are exact, then to actions that it has not tried there, since
+a reward may be of these; then it plans for the rewards that it has seen. All plans are value
+iterations on one model, which takes in every further transition.
 
 Where the world changes with every episode pretraining's policy with its memory is followed. Rewards
 that were met are regressed on what was seen, as of :func:`rover.solving.solve_in_contexts`, and
@@ -86,7 +87,8 @@ class Adaptation(_PlannedRun):
         table = self._buffer.observations
         self._acting = TabulatedPolicy(table, lambda seen, _: self._plan(seen))
         self._exploring = TabulatedPolicy(table, lambda seen, _: self._exploration(seen))
-        self._n_visited = 0  # observations that the plans know
+        # Observations that the plans know, and pairs, where exploration is for others.
+        self._n_visited, self._tried = 0, set[int]()
 
     def _begin(self) -> dict[str, Any]:
         self._collector.start_episode()
@@ -104,6 +106,8 @@ class Adaptation(_PlannedRun):
         if done and self._progress.is_rewarded:
             self._toss()
         is_new = len(self._buffer.observations) > self._n_visited
+        if self._tried:
+            is_new |= not self._tried.issuperset(self._pairs(self._progress.n_planned, n))
         is_due, since = n % self.config.learner.plan_every == 0, n - self._progress.n_planned
         if self._is_exact:
             # A plan takes as long as there are states, so that a step has its share of one.
@@ -113,6 +117,12 @@ class Adaptation(_PlannedRun):
             is_new, is_due = is_new and done, is_due and since >= _GROWTH * len(self._all)
         if first_reward or is_due or is_new:
             self._replan(n)
+
+    def _pairs(self, begin: int, end: int) -> list[int]:
+        """The pairs of the task's transitions in these rows."""
+        seen, rows = self._buffer, slice(begin, end)
+        pairs: list[int] = (seen.inputs[rows] * seen.n_actions + seen.actions[rows]).tolist()
+        return pairs
 
     def _replan(self, n: int) -> None:
         """Plan on the transitions of pretraining and the task's first `n`."""
@@ -131,24 +141,33 @@ class Adaptation(_PlannedRun):
             points = self._experience.points()
             self._is_exact = points.exact
             # Exploration is a task of its own: reward 1, and an end, on arrival at what is
-            # unvisited; once all that pretraining saw is visited, the unknown is the aim.
+            # unvisited; once all that can be reached is, by actions that were not tried.
             starts = [self._rows[row] for row in np.unique(seen.episode_starts)]
             visited = np.union1d(self._all.successors[self._n_old :], np.array(starts, np.int64))
             unvisited = np.ones(len(points.rows), np.bool_)
             unvisited[visited] = False
             if not self._is_exact and len(visited) > 0:
                 unvisited = np.asarray(KDTree(points.rows[visited]).query(points.rows)[0] > _NEAR)
-            arrivals = unvisited[self._all.successors]
-            aims = arrivals.astype(np.float64), arrivals | self._all.terminated
-            self._exploration = self._plan = self._planned(
-                *aims, _UNTRIED if arrivals.any() else 1.0
-            )
+            every = self._all
+            arrivals, self._tried = unvisited[every.successors], set()
+            self._exploration = self._explored(arrivals, _UNTRIED if arrivals.any() else 1.0)
+            if self._is_exact and not (
+                arrivals.any() and self._exploration.table[0, visited].any()
+            ):
+                pairs = every.inputs * every.n_actions + every.actions
+                self._exploration = self._explored(~np.isin(pairs, pairs[self._n_old :]), 1.0)
+                self._tried = set(self._pairs(0, n))
+            self._plan = self._exploration
             if self._progress.is_rewarded:
                 self._plan = self._planned(*self._reward_model(points.rows, n))
         self._progress.n_planned = n
         self._n_visited = len(seen.observations)
         self._acting.forget()
         self._exploring.forget()
+
+    def _explored(self, aims: BoolArray, sink_value: float) -> ValuePolicy:
+        """The plan to any of the transitions that are aims, (n,), or out of the data."""
+        return self._planned(aims.astype(np.float64), aims | self._all.terminated, sink_value)
 
     def _planned(
         self, rewards: FloatArray, ends: BoolArray, sink_value: float | None = None

@@ -16,7 +16,7 @@ from rover.features import learning_mode
 from rover.finetuning.online import Finetuning
 from rover.finetuning.run import OfflineTraining, TaskResult
 from rover.finetuning.tasks import Task
-from rover.policies import ContextPolicy, Policy, load_policy
+from rover.policies import ContextPolicy, Policy, ValuePolicy, load_policy
 from rover.storage import RunConfig, fitting, is_complete, read_json, read_run_config
 from rover.training.agent import Agent
 from rover.training.monitor import Log
@@ -26,7 +26,7 @@ from rover.version import __version__
 
 
 def finetune(
-    policy: nn.Module | None,
+    policy: nn.Module | Agent[Any] | Buffer | str | Path | None,
     env: GivenEnv | Task,
     *,
     total_timesteps: int = 20_000,
@@ -44,7 +44,8 @@ def finetune(
 
     Args:
         policy: from :func:`rover.load_policy` or an agent's ``policy``; or any torch module from
-            observations (n, *shape) to logits (n, A); None: from scratch.
+            observations (n, *shape) to logits (n, A); None: from scratch. An agent, a run folder or
+            a buffer: what :func:`rover.solve` plans there for the task's reward, if it was met.
         env: the task: a Gymnasium environment with its reward, by its id, by a function that makes
             it, or an instance, which is evaluated in itself.
         total_timesteps: environment steps at most, > 0; where the best possible return is known,
@@ -66,6 +67,9 @@ def finetune(
     Warns:
         RoverWarning: no reward was seen.
     """
+    environment = env.opened() if isinstance(env, Task) else Environment.of(env)
+    if not isinstance(policy, nn.Module | None):
+        policy = _planned(policy, environment)
     # A module of the user's own does not say which agent made it.
     agent = policy.details.get("agent") if isinstance(policy, Policy) else None
     entries = {
@@ -78,7 +82,25 @@ def finetune(
         "freeze_encoder": freeze_encoder,
         "total_timesteps": whole_number("total_timesteps", total_timesteps),
     }
-    return _learn(Finetuning, policy, env, entries, **options)
+    return _learn(Finetuning, policy, environment, entries, **options)
+
+
+def _planned(source: Agent[Any] | Buffer | str | Path, environment: Environment) -> Policy:
+    """The plan for the reward of a task on stored transitions; the policy that made them where they
+    do not show the reward, or the plan cannot learn."""
+    from rover.solving import solve
+    from rover.solving.plans import Experience
+
+    start = Experience.of(source).policy
+    try:
+        plan = solve(source, environment.env)
+        if isinstance(plan, ValuePolicy):
+            plan.trainable()
+    except ConfigurationError:
+        if start is None:
+            raise
+        return start
+    return plan
 
 
 def train_offline(
