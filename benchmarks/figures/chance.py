@@ -33,8 +33,8 @@ from benchmarks.common import Recorded, begin, parser, report
 from benchmarks.worlds.chance import PROBLEMS, Act, Floats, Ints
 from rover.data import Buffer
 from rover.envs import FiniteDynamics
+from rover.evaluation import optimal_occupancy
 from rover.evaluation.finite import FiniteEvaluator
-from rover.evaluation.optimum import optimal_occupancy
 from rover.plots import MeanCurve, TaskPanel, make_task_figure, write_pictures
 from rover_bench.report import markdown_table
 

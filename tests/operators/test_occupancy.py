@@ -19,8 +19,8 @@ from rover.operators import (
     SparseOperator,
     exact_support,
     fit_transition_model,
+    mirror_descent,
     solve_occupancy,
-    sparse,
 )
 from rover.operators.kernels import cholesky_factor
 from rover.transitions import merge_transitions
@@ -174,7 +174,7 @@ def test_many_terminal_states_and_many_starts_stay_sparse():
 @pytest.fixture
 def iterated(monkeypatch):
     """Nothing is factored that need not be."""
-    monkeypatch.setattr(sparse, "_MOST_FILLED", 0.0)
+    monkeypatch.setattr(mirror_descent, "_MOST_FILLED", 0.0)
 
 
 def both(seed, size, n_actions, n_terminal):
@@ -210,7 +210,7 @@ def test_occupancy_and_gradient_are_those_of_dense_matrices(
     seed, size, n_actions, n_terminal, discount
 ):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse, "_MOST_FILLED", 0.0)
+        patch.setattr(mirror_descent, "_MOST_FILLED", 0.0)
         ours, dense = both(seed, size, n_actions, n_terminal)
     rng = np.random.default_rng(seed + 1)
     probs = torch.from_numpy(rng.dirichlet(np.ones(n_actions), size=size))
@@ -233,7 +233,9 @@ def test_factors_serve_where_the_iteration_breaks_down(iterated, monkeypatch):
     right = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64)
     resolvent = ours.resolvent(probs, 0.9)
     solved = [resolvent.solve(right, transposed=transposed) for transposed in (False, True)]
-    monkeypatch.setattr(sparse, "bicgstab", lambda matrix, b, **_: (np.full_like(b, np.nan), -10))
+    monkeypatch.setattr(
+        mirror_descent, "bicgstab", lambda matrix, b, **_: (np.full_like(b, np.nan), -10)
+    )
     for transposed, before in zip((False, True), solved, strict=True):
         after = resolvent.solve(right, transposed=transposed)
         torch.testing.assert_close(after, before, rtol=1e-9, atol=1e-10)

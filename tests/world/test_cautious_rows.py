@@ -15,7 +15,7 @@ import rover
 from rover.arrays import FloatArray, IntArray
 from rover.data import Buffer
 from rover.errors import RoverWarning
-from rover.operators.kernels import gaussian_weights, interpolation_weights
+from rover.operators.values import gaussian_weights, interpolation_weights
 from rover.solving.plans import _net_points
 from rover.world.model import LandmarkModel, _Units
 from rover.world.neighbours import SPACING, Neighbours

@@ -11,7 +11,7 @@ from rover.coverage.config import RoverConfig, resolve
 from rover.coverage.cover import Cover
 from rover.coverage.improve import PlanningModel
 from rover.data import Buffer
-from rover.world.outcomes import Outcomes, drawn_outcomes
+from rover.world.outcomes import Outcomes
 from rover.world.world import World
 
 SERVED, ARRIVING, MOST = 0.75, (0.35, 0.2), 5
@@ -118,17 +118,17 @@ def test_same_bits():
 
 
 def test_forests_predict_queues_and_counts_worlds_without_chance_or_without_numbers():
-    outcomes = drawn_outcomes(transitions(queues, 500, n_actions=3))
+    outcomes = World(transitions(queues, 500, n_actions=3)).outcomes
     assert outcomes is not None
     assert outcomes.gain > 0.1
-    assert drawn_outcomes(transitions(certain, 500, n_actions=4)) is None
+    assert World(transitions(certain, 500, n_actions=4)).outcomes is None
 
     def names(rng, state, action):
         return np.clip(state + (rng.random() < 0.5), 0, MOST)
 
     one_hot = np.eye(MOST + 1, dtype=np.int64)
     for look in (np.asarray, lambda name: one_hot[name]):
-        assert drawn_outcomes(transitions(names, 300, n_actions=2, shape=(), look=look)) is None
+        assert World(transitions(names, 300, n_actions=2, shape=(), look=look)).outcomes is None
 
 
 def test_names_without_order_keep_counts():
@@ -141,7 +141,7 @@ def test_names_without_order_keep_counts():
         return np.array([order[leads[here, action, int(rng.random() < 0.5)]]])
 
     buffer = transitions(jump, 3000, n_actions=2, shape=(1,))
-    found = drawn_outcomes(buffer)
+    found = World(buffer).outcomes
     assert found is None or found.weight <= 2.0
 
 

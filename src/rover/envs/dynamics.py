@@ -99,25 +99,6 @@ class FiniteDynamics:
         )
         return cls(tuple(matrices), start, terminal)
 
-    @classmethod
-    def from_outcomes(
-        cls,
-        outcomes: Sequence[Sequence[tuple[float, int, int]]],
-        start: NDArray[np.float64],
-        terminal: NDArray[np.bool_],
-    ) -> FiniteDynamics:
-        """Dynamics of lists of (probability, state, next state), one for each action. Outcomes of
-        one pair that share a next state are summed; terminal states keep their mass."""
-        loops = [(1.0, state, state) for state in np.flatnonzero(terminal).tolist()]
-        tables = [np.array([*moves, *loops]) for moves in outcomes]
-        matrices = (
-            scipy.sparse.csr_array(
-                (table[:, 0], tuple(table[:, 1:].T.astype(np.int64))), shape=(len(start),) * 2
-            )
-            for table in tables
-        )
-        return cls(tuple(matrices), start, terminal)
-
     @property
     def n_states(self) -> int:
         """Number of states, S."""
@@ -127,18 +108,6 @@ class FiniteDynamics:
     def n_actions(self) -> int:
         """Number of actions, A."""
         return len(self.transition)
-
-    def restarting(self, matrix: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-        """`matrix` (S, S) of rows P(· | x), with terminal states leading to where episodes begin.
-
-        The discounted occupancy goes on after an end, so that its mass is 1 for every policy.
-        """
-        if not self.terminal.any():
-            return matrix
-        ended = self.terminal.astype(np.float64)
-        begins = scipy.sparse.csr_array(self.start[None, :])
-        restart = scipy.sparse.csr_array(ended[:, None]) @ begins
-        return scipy.sparse.csr_array(scipy.sparse.diags_array(1.0 - ended) @ matrix + restart)
 
     def dense(self) -> NDArray[np.float64]:
         """(A, S, S) float64: P(y | x, a) at [a, x, y]."""
@@ -255,15 +224,19 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
                 )
     kept = np.array(sorted(ends), dtype=np.int64)
     terminal = np.array([ends[state] for state in kept.tolist()], dtype=np.bool_)
-    # Numbers of states become positions among those that are kept.
+    # Numbers of states become positions among those that are kept; terminal states keep their mass.
     place = {state: position for position, state in enumerate(kept.tolist())}
-    moves = [
-        [(probability, place[x], place[y]) for probability, x, y in entries[action]]
-        for action in sorted(entries)
-    ]
+    loops = [(1.0, position, position) for position in np.flatnonzero(terminal).tolist()]
+    matrices = []
+    for action in sorted(entries):
+        moves = [(probability, place[x], place[y]) for probability, x, y in entries[action]]
+        shares, *pairs = np.array([*moves, *loops]).T
+        indices = np.array(pairs, np.int64)
+        # Outcomes of one pair that share a next state are summed.
+        matrices.append(scipy.sparse.csr_array((shares, tuple(indices)), shape=(len(kept),) * 2))
     # The vector of first states may be shorter than the table.
     first = np.array([start[s] if s < len(start) else 0.0 for s in kept.tolist()])
-    return FiniteMDP(FiniteDynamics.from_outcomes(moves, first, terminal), kept)
+    return FiniteMDP(FiniteDynamics(tuple(matrices), first, terminal), kept)
 
 
 RewardFunction = Callable[

@@ -1,4 +1,4 @@
-"""Positive-definite kernels on feature vectors, the factors of their Gram matrices, and weights.
+"""Positive-definite kernels on feature vectors, and the factors of their Gram matrices.
 
 The kernel decides which states count as alike, and with that what "covering everything" means:
 the objective is J(π) = ∬ k(x, y) d^π(dx) d^π(dy) (paper, the target-free objective of Section 2).
@@ -12,11 +12,9 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar, cast
+from typing import ClassVar, Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.errors import (
@@ -26,8 +24,7 @@ from rover.errors import (
     choose,
     require_finite,
 )
-
-Array = TypeVar("Array", Tensor, NDArray[np.float64])
+from rover.operators.values import interpolation_weights
 
 
 class Kernel(Protocol):
@@ -189,54 +186,3 @@ def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tens
         f"{what} ({matrix.shape[0]} rows) is not positive definite, even with a jitter of "
         f"{_JITTERS[-1]:g}; try a larger ridge, fewer anchors, or a sharper kernel"
     )
-
-
-_CORRECTIONS = 3
-# Added to the spread of the landmarks, which is singular where they lie on a line.
-_WEIGHT_FLOOR = 1e-4
-# Squared distance, in units of the farthest landmark, below which a point is the landmark itself.
-_COINCIDENT = 1e-12
-
-
-def gaussian_weights(distances: Array) -> Array:
-    """Weights (q, k), sum 1, of distances (q, k) in units of the farthest; the width is a half."""
-    xp: Any = torch if isinstance(distances, Tensor) else np
-    weights = xp.exp(-2.0 * distances**2)
-    return cast(Array, weights / weights.sum(axis=1, keepdims=True))
-
-
-def interpolation_weights(distances: Array, offsets: Array, *, exact: bool = False) -> Array:
-    """Weights (q, k) on k landmarks near each of q points, whose mean is the point if possible.
-
-    Gaussian weights are corrected to first order (moving least squares, Lancaster and Salkauskas
-    1981); where that would make one negative it is left out, and all this three times. Without the
-    correction a point near a landmark would be taken for the landmark itself, and a short step for
-    none.
-
-    Args:
-        distances: (q, k) in units of the farthest, ≤ 1; tensors, or arrays of numpy, which are
-            five times faster for few points.
-        offsets: (q, k, z) from the point to the landmarks, in the same units.
-        exact: whether a point that is one of the landmarks has all of its weight there.
-    """
-    xp: Any = torch if isinstance(distances, Tensor) else np
-    weights: Any = gaussian_weights(distances)
-    if exact:
-        weights = weights / (distances**2 + _COINCIDENT)
-        weights = weights / weights.sum(axis=1, keepdims=True)
-    k, d = offsets.shape[1:]
-    floor = _WEIGHT_FLOOR * xp.eye(min(k, d), dtype=offsets.dtype)
-    for _ in range(_CORRECTIONS):
-        mean = (weights[:, None] @ offsets)[:, 0]
-        centred = offsets - mean[:, None]
-        if d <= k:
-            spread = (centred * weights[:, :, None]).mT @ centred + floor
-            change = centred @ xp.linalg.solve(spread, mean[:, :, None])
-        else:  # the same by C (CᵀWC + εI)⁻¹ = (CCᵀW + εI)⁻¹ C, so that dimensions cost little
-            spread = centred @ centred.mT * weights[:, None] + floor
-            change = xp.linalg.solve(spread, centred @ mean[:, :, None])
-        # Cut off where a weight would be negative, which the next round makes up for.
-        corrected = weights * (1.0 - change[:, :, 0]).clip(min=0.0)
-        total = corrected.sum(axis=1, keepdims=True)
-        weights = xp.where(total > 0.0, corrected / total.clip(min=1e-300), weights)
-    return cast(Array, weights)

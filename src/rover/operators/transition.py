@@ -15,6 +15,7 @@ features and holds for every kernel.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.errors import require_finite
+from rover.errors import SingularSolveError, require_finite
 from rover.operators.kernels import Kernel, Linear, cholesky_factor
 from rover.operators.support import Support
 
@@ -233,3 +234,70 @@ def _tabulate(
         transition[:, :, ended] = support.start[None, :, None]
     require_finite(transition, "the estimated transition operator", "try a larger ridge")
     return transition, regressions
+
+
+@dataclass(frozen=True)
+class _LuFactor:
+    """LU factors of a square matrix M (s, s)."""
+
+    lu: Tensor
+    pivots: Tensor
+
+    def solve(self, right: Tensor, *, transposed: bool = False) -> Tensor:
+        """M⁻¹ b for b (s,), or M⁻ᵀ b."""
+        solution: Tensor = torch.linalg.lu_solve(
+            self.lu, self.pivots, right[:, None], adjoint=transposed
+        )
+        return solution[:, 0]
+
+
+class DenseOperator:
+    """Transition operator in dense matrices.
+
+    Args:
+        transition: (A, s, s), columns as in :class:`TransitionModel`.
+        gram: (s, s) kernel matrix of the anchors.
+    """
+
+    def __init__(self, transition: Tensor, gram: Tensor) -> None:
+        self.transition = transition
+        self.gram = gram
+        self.n_actions, self.n_states, _ = transition.shape
+        # (s, A, s), [j, a, i] is P_a[i, j]. In this order both products below run along memory:
+        # P_π is a batch of one A-vector times an (A, s) block per state, and every P_aᵀ v one
+        # matrix-vector product. A fitted model is stored so already, and nothing is copied.
+        self._from_state = transition.permute(2, 0, 1).contiguous()
+
+    def policy_transition(self, policy_probs: Tensor) -> Tensor:
+        """P_π = Σ_a P_a diag(π(a|·)), (s, s), for `policy_probs` (s, A)."""
+        rows = policy_probs.contiguous()[:, None, :]  # strided rows would cost ten times as much
+        return torch.bmm(rows, self._from_state)[:, 0, :].T
+
+    def resolvent(self, policy_probs: Tensor, discount: float) -> _LuFactor:
+        """LU factors of I − γ P_π for `policy_probs` (s, A)."""
+        # −γ P_π at once: scaling (s, A) costs less than scaling (s, s).
+        matrix = self.policy_transition(policy_probs.mul(-discount))
+        matrix.diagonal().add_(1.0)
+        lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
+        if int(info) > 0:
+            raise SingularSolveError(
+                f"I − γ P_π is singular (pivot {int(info)} of {self.n_states} is zero); "
+                "try a smaller discount, a larger ridge, or a sharper kernel"
+            )
+        # The pivots alone: a number that is not finite reaches the diagonal of the factors.
+        if not math.isfinite(float(lu.diagonal().sum())):
+            require_finite(matrix, "I − γ P_π", "check the features and the kernel's bandwidth")
+            raise SingularSolveError(
+                "I − γ P_π overflowed while it was factored; try a larger ridge"
+            )
+        return _LuFactor(lu, pivots)
+
+    def action_values(self, adjoint: Tensor) -> Tensor:
+        """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
+        n_states, n_actions, _ = self._from_state.shape
+        products = torch.mv(self._from_state.view(n_states * n_actions, n_states), adjoint)
+        return products.view(n_states, n_actions)
+
+    def apply_gram(self, weights: Tensor) -> Tensor:
+        """K `weights`: (s,) → (s,)."""
+        return torch.mv(self.gram, weights)

@@ -1,16 +1,20 @@
-"""Optimal values on sparse rows: value iteration, and policy iteration with an error bound."""
+"""Optimal values on sparse rows: value iteration, and policy iteration with an error bound; and
+weights by which values at landmarks extend between them."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from scipy.sparse import coo_array, csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import dijkstra
 from scipy.sparse.linalg import spsolve
+from torch import Tensor
 
 from rover.arrays import FloatArray
 from rover.errors import RoverWarning
@@ -26,6 +30,14 @@ _MOST_POLICIES = 5_000
 _LEAPS, _MOST_FACTORED = 60, 20_000
 """Policies that are evaluated by leaps, which may take turns for ever; then up to so many states
 each is evaluated exactly."""
+
+_CORRECTIONS = 3
+# Added to the spread of the landmarks, which is singular where they lie on a line.
+_WEIGHT_FLOOR = 1e-4
+# Squared distance, in units of the farthest landmark, below which a point is the landmark itself.
+_COINCIDENT = 1e-12
+
+Array = TypeVar("Array", Tensor, NDArray[np.float64])
 
 
 class Values(NamedTuple):
@@ -191,3 +203,47 @@ def _policy_iteration(onward: csr_array, earned: FloatArray, values: FloatArray)
         stacklevel=6,
     )
     return values
+
+
+def gaussian_weights(distances: Array) -> Array:
+    """Weights (q, k), sum 1, of distances (q, k) in units of the farthest; the width is a half."""
+    xp: Any = torch if isinstance(distances, Tensor) else np
+    weights = xp.exp(-2.0 * distances**2)
+    return cast(Array, weights / weights.sum(axis=1, keepdims=True))
+
+
+def interpolation_weights(distances: Array, offsets: Array, *, exact: bool = False) -> Array:
+    """Weights (q, k) on k landmarks near each of q points, whose mean is the point if possible.
+
+    Gaussian weights are corrected to first order (moving least squares, Lancaster and Salkauskas
+    1981); where that would make one negative it is left out, and all this three times. Without the
+    correction a point near a landmark would be taken for the landmark itself, and a short step for
+    none.
+
+    Args:
+        distances: (q, k) in units of the farthest, ≤ 1; tensors, or arrays of numpy, which are
+            five times faster for few points.
+        offsets: (q, k, z) from the point to the landmarks, in the same units.
+        exact: whether a point that is one of the landmarks has all of its weight there.
+    """
+    xp: Any = torch if isinstance(distances, Tensor) else np
+    weights: Any = gaussian_weights(distances)
+    if exact:
+        weights = weights / (distances**2 + _COINCIDENT)
+        weights = weights / weights.sum(axis=1, keepdims=True)
+    k, d = offsets.shape[1:]
+    floor = _WEIGHT_FLOOR * xp.eye(min(k, d), dtype=offsets.dtype)
+    for _ in range(_CORRECTIONS):
+        mean = (weights[:, None] @ offsets)[:, 0]
+        centred = offsets - mean[:, None]
+        if d <= k:
+            spread = (centred * weights[:, :, None]).mT @ centred + floor
+            change = centred @ xp.linalg.solve(spread, mean[:, :, None])
+        else:  # the same by C (CᵀWC + εI)⁻¹ = (CCᵀW + εI)⁻¹ C, so that dimensions cost little
+            spread = centred @ centred.mT * weights[:, None] + floor
+            change = xp.linalg.solve(spread, centred @ mean[:, :, None])
+        # Cut off where a weight would be negative, which the next round makes up for.
+        corrected = weights * (1.0 - change[:, :, 0]).clip(min=0.0)
+        total = corrected.sum(axis=1, keepdims=True)
+        weights = xp.where(total > 0.0, corrected / total.clip(min=1e-300), weights)
+    return cast(Array, weights)

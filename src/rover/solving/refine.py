@@ -23,8 +23,7 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.evaluation.regret import warn_if_worse
-from rover.operators.kernels import gaussian_weights, interpolation_weights
-from rover.operators.values import iterate
+from rover.operators.values import gaussian_weights, interpolation_weights, iterate
 from rover.policies import ValuePolicy
 from rover.solving.plans import (
     Experience,

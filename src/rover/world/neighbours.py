@@ -17,7 +17,7 @@ from scipy.sparse import csr_array, eye_array
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, evenly_spaced
-from rover.operators.kernels import gaussian_weights
+from rover.operators.values import gaussian_weights
 from rover.world.dynamics import ACTION_REPEAT, MOST_COMPARED
 from rover.world.model import LandmarkModel
 from rover.world.net import Net, between, nearest, sparse_rows

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 from rover.arrays import FloatArray, IntArray, blocks, rows_before
-from rover.operators.kernels import interpolation_weights
+from rover.operators.values import interpolation_weights
 
 # A speed changes within a few steps and a position in many: positions are to be spread.
 COVERAGE_LAG = 40
@@ -193,7 +193,7 @@ def between(
     tree: KDTree, points: FloatArray, k: int, *, exact: bool = False
 ) -> tuple[IntArray, FloatArray]:
     """The landmarks (n, k) of a tree that points (n, d) lie between, and their weights (n, k), as
-    of :func:`~rover.operators.kernels.interpolation_weights`."""
+    of :func:`~rover.operators.values.interpolation_weights`."""
     index, distance, offset = neighbourhood(tree, points, k)
     return index, interpolation_weights(distance, offset, exact=exact)
 

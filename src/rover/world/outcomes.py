@@ -20,7 +20,7 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, blocks
 from rover.data import Buffer
-from rover.world.net import FIRST_UNITS, nearest
+from rover.world.net import nearest
 from rover.world.rows import Rows
 
 _TREES, _TREES_OF_A_CHOICE, _LEAVES = 32, 6, (2, 5, 12)
@@ -272,23 +272,6 @@ def _sums(index: IntArray, values: FloatArray, size: int) -> tuple[FloatArray, F
     total = np.zeros((size, values.shape[1]))
     np.add.at(total, index, values)
     return total, np.bincount(index, minlength=size)[:, None].astype(np.float64)
-
-
-def drawn_outcomes(buffer: Buffer) -> Outcomes | None:
-    """Outcomes of states of whole numbers where these are drawn, and held-out episodes are
-    predicted better than by counts; None: they are not."""
-    table = buffer.observations.rows
-    is_vector = table.ndim == 2 and table.shape[1] <= _MOST_NUMBERS
-    if not is_vector or len(buffer) < 2 * FIRST_UNITS or (table != np.floor(table)).any():
-        return None
-    changes = table[buffer.successors].astype(np.float64) - table[buffer.inputs]
-    if max(len(np.unique(column)) for column in changes.T) > _MOST_CLASSES:
-        return None
-    is_one_hot = bool(((table == 0) | (table == 1)).all() and (table.sum(axis=1) == 1).all())
-    if is_one_hot or buffer.counts().outcome_variance == 0.0:
-        return None
-    outcomes = Outcomes(buffer)
-    return outcomes if outcomes.gain > 0.0 else None
 
 
 def _impurity(numbers: FloatArray) -> float:

@@ -28,7 +28,7 @@ from rover.world.counts import Counts, find_lattice
 from rover.world.model import LandmarkModel, Sums
 from rover.world.neighbours import Neighbours
 from rover.world.net import FIRST_UNITS, time_units, units_due
-from rover.world.outcomes import Outcomes, drawn_outcomes
+from rover.world.outcomes import _MOST_CLASSES, _MOST_NUMBERS, Outcomes
 from rover.world.regression import Fit
 from rover.world.rows import Rows
 
@@ -105,8 +105,23 @@ class World:
 
     @property
     def outcomes(self) -> Outcomes | None:
-        """Drawn outcomes between states of numbers; None: counts predict as well."""
-        return self.part(Outcomes, lambda: drawn_outcomes(self.buffer))
+        """Outcomes of states of whole numbers where these are drawn, and held-out episodes are
+        predicted better than by counts; None: they are not."""
+        return self.part(Outcomes, self._drawn_outcomes)
+
+    def _drawn_outcomes(self) -> Outcomes | None:
+        buffer, table = self.buffer, self.buffer.observations.rows
+        is_vector = table.ndim == 2 and table.shape[1] <= _MOST_NUMBERS
+        if not is_vector or len(buffer) < 2 * FIRST_UNITS or (table != np.floor(table)).any():
+            return None
+        changes = table[buffer.successors].astype(np.float64) - table[buffer.inputs]
+        if max(len(np.unique(column)) for column in changes.T) > _MOST_CLASSES:
+            return None
+        is_one_hot = bool(((table == 0) | (table == 1)).all() and (table.sum(axis=1) == 1).all())
+        if is_one_hot or buffer.counts().outcome_variance == 0.0:
+            return None
+        outcomes = Outcomes(buffer)
+        return outcomes if outcomes.gain > 0.0 else None
 
     def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
         """The one model of all transitions on landmarks, by sums of features of observations; None:
