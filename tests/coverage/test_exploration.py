@@ -18,8 +18,7 @@ from rover.data import Buffer
 from rover.operators import Interpolation, Objective, solve_occupancy
 from rover.policies import CoveragePolicy
 from rover.transitions import merge_transitions
-from rover.world.counts import Counts
-from rover.world.rows import Rows, exploration_values
+from rover.world.counts import Counts, Rows, exploration_values
 
 SEEDS = st.integers(0, 2**31)
 N_ACTIONS = 3

@@ -15,7 +15,7 @@ from rover.envs.layouts import make_layout
 from rover.evaluation import optimal_occupancy
 from rover.operators import Objective, SparseOperator, mirror_descend, solve_occupancy
 from rover.transitions import TransitionCounts
-from rover.world.rows import Rows
+from rover.world.counts import Rows
 
 ROOT = Path(__file__).parents[2]
 PAGE = SimpleNamespace(**runpy.run_path(str(ROOT / "examples" / "rover_in_one_page.py")))

@@ -24,7 +24,7 @@ from rover.operators import (
 )
 from rover.operators.kernels import cholesky_factor
 from rover.transitions import merge_transitions
-from rover.world.rows import Rows
+from rover.world.counts import Rows
 
 EYE = torch.eye(2).double()
 FIRST = torch.tensor([1.0, 0.0], dtype=torch.float64)

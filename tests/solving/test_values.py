@@ -17,7 +17,7 @@ from rover.errors import RoverWarning
 from rover.operators.values import RowTasks
 from rover.solving.plans import PlanSettings, _optimal_tables
 from rover.solving.tasks import Tasks
-from rover.world.rows import Rows
+from rover.world.counts import Rows
 from rover.world.world import Points
 
 N_ACTIONS, DISCOUNT = 3, 0.9

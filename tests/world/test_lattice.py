@@ -13,7 +13,8 @@ from walks import numbered
 from rover import Rover
 from rover.arrays import FloatArray
 from rover.data import Buffer
-from rover.world.counts import Counts, _Lattice, find_lattice
+from rover.world.counts import Counts
+from rover.world.lattice import _Lattice, find_lattice
 from rover.world.net import PairNovelty
 
 MOVES = np.array([(-1, 0), (1, 0), (0, -1), (0, 1)])

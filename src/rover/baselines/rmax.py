@@ -25,8 +25,7 @@ from rover.features import Observations
 from rover.policies import StatePolicy
 from rover.training.agent import Agent
 from rover.training.config import AgentConfig
-from rover.world.counts import Counts
-from rover.world.rows import exploration_values
+from rover.world.counts import Counts, exploration_values
 
 # exp of it is zero, and zero times it is not NaN, as it would be with −∞.
 _LOG_OF_ZERO = -1e3

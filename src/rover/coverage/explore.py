@@ -1,6 +1,6 @@
 """Collect: choose actions by planning toward the least-visited parts of the transition model.
 
-A plan maximises discounted novelty, as of :func:`~rover.world.rows.exploration_values`. On
+A plan maximises discounted novelty, as of :func:`~rover.world.counts.exploration_values`. On
 landmarks novelty depends on the density of the data at the predicted end, and counts at every
 visit. Of exact states it is what the model leaves to the sink after n tries, λ / (n + λ), and is
 collected once: a reward, not a leak, because the mass that a plan loses does not depend on where it
@@ -20,11 +20,10 @@ from rover.coverage.config import RoverConfig
 from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
 from rover.operators.values import TIE, Values
-from rover.world.counts import Counts
+from rover.world.counts import Counts, Rows, exploration_values
 from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE
 from rover.world.model import MOST_LANDMARKS, ActionSequence, LandmarkModel, Sums
 from rover.world.net import FIRST_UNITS
-from rover.world.rows import Rows, exploration_values
 from rover.world.sampled import ContactSearch
 from rover.world.world import World
 

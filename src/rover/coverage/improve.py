@@ -20,10 +20,10 @@ from rover.coverage.cover import Cover
 from rover.data import Buffer
 from rover.features import Encoder
 from rover.operators import DenseOperator, Objective, SparseOperator, mirror_descend
+from rover.world.counts import Rows
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
 from rover.world.model import LandmarkModel
 from rover.world.net import MOST_ROWS, nearest
-from rover.world.rows import Rows
 from rover.world.world import World
 
 # While much is new, the next plan replaces this one long before its last digits matter.

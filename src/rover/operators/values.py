@@ -74,7 +74,7 @@ class RowTasks(NamedTuple):
     """K tasks on rows: Q = q + c P (l V).
 
     Attributes:
-        onward: P (m·A, m), as of :class:`rover.world.rows.Rows`.
+        onward: P (m·A, m), as of :class:`rover.world.counts.Rows`.
         earned: q (m·A, K).
         remaining: c (m·A, K) or (1, 1), < 1.
         alive: l (m, K) or (1, 1), 0 where the task has ended.

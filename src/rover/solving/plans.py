@@ -34,11 +34,11 @@ from rover.solving.tasks import Tasks
 from rover.storage import read_run_config
 from rover.training.agent import Agent
 from rover.training.run_folder import POLICY_FILE, finished_file, load_run_buffer, run_env
+from rover.world.counts import Rows
 from rover.world.model import Sums
 from rover.world.neighbours import NEIGHBOURS, Neighbours
 from rover.world.net import FIRST_UNITS, units_due
 from rover.world.regression import SEARCHED_FIT
-from rover.world.rows import Rows
 from rover.world.world import Points, World, lasts_a_lag, repeats
 
 _AT_ONCE = 64  # tasks that are solved together

@@ -27,7 +27,7 @@ from rover.envs import (
     reward_function,
 )
 from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
-from rover.world.rows import Rows
+from rover.world.counts import Rows
 from rover.world.world import Points
 
 

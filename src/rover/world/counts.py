@@ -1,181 +1,156 @@
-"""Counts of what every pair of state and action led to, and displacements that foretell the rest.
+"""The transition model in rows: what every action at every state or landmark leads to.
 
-An action that leads from many places to the place beside them is taken to do so where it was not
-tried. Displacements are counted where pairs were tried: of each action and coordinate the most
-frequent one among moves. Coordinates in which these explain four fifths of the moves, and in which
-all states lie on a lattice of them, place the states; others, such as the colour of a floor, are
-left out. An untried pair is foretold to be new if no known state lies where its displacement leads,
-and no other pair was tried that should have led there: what one side does not reach is a wall more
-often than not, and is left for later. So is a place if only walls are known at places of the same
-parity, even or odd in each coordinate: mazes drawn in cells have a pillar at every second one. A
-pair that was tried is known better than foretold: walls, seams and teleports cost one try each.
+Whatever plans takes rows and nothing else: exploration and value iteration take expectations of
+values, coverage takes the transition operator. Where observations are states, rows are counts of
+what each pair of state and action led to, and displacements foretell the rest
+(:mod:`rover.world.lattice`). Elsewhere a dynamics model makes them (:mod:`rover.world.model`).
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
-from typing import Any
+from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from scipy.sparse import csr_array, hstack, vstack
+from scipy.spatial import KDTree
 
-from rover.arrays import FloatArray, IntArray
+from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.data import Buffer
+from rover.operators import SparseOperator
+from rover.operators.values import Values, iterate
 from rover.transitions import TransitionCounts
-from rover.world.rows import Rows
+from rover.world.lattice import Foretold, find_lattice
 
 _UNTRIED = -(2**62)
 """In place of where a pair leads: it was never tried."""
 
 _SMALLEST_RIDGE = 1e-12
 
-_Place = tuple[int, ...]
-
-_WALLS = 8  # places of one parity, no state among them, that are taken for a pattern
-_OFF_LATTICE = 1e-3  # share of a step by which a coordinate may be off the lattice, for rounding
-
 
 @dataclass(frozen=True)
-class _Lattice:
-    """Coordinates that place states, and the displacements of actions on them.
+class Rows:
+    """A row for each of A actions at each of n points, over m landmarks.
+
+    All parts are ≥ 0, and the parts of a row sum to 1.
 
     Attributes:
-        used: (k,) the coordinates.
-        origin: (k,) a point of the lattice.
-        unit: (k,) distance of neighbours in each coordinate, > 0.
-        steps: of each action, in units; None of those that have not moved yet.
+        onward: (n·A, m), row i·A + a: landmarks at which the episode goes on.
+        ended: (n·A, m) landmarks at which it ends; then another one begins.
+        sink: (n·A,) probability of leaving the data.
+        start: (m,) where episodes begin, sum 1.
+        ahead: (n·A, d) the predicted points, in units of the model; (n·A, 0) of states.
+        landmarks: (m, d) points of the landmarks; None of states that nobody reads between.
+        passed: (2, T, n·A) of actions that are repeated for T steps, transitions nearest to where
+            each step begins, with its action, and to where it ends, with any, −1 of steps that are
+            not taken; None: a single step.
+        shares: (n·A, N) of a single step, the weights of N transitions in its reward, sum 1.
+        uniform: (n·A,) contact probability, the share of uniform actions in a policy; None: 0.
     """
 
-    used: IntArray
-    origin: FloatArray
-    unit: FloatArray
-    steps: tuple[_Place | None, ...]
+    onward: csr_array
+    ended: csr_array
+    sink: FloatArray
+    start: FloatArray
+    ahead: FloatArray
+    landmarks: FloatArray | None = None
+    passed: IntArray | None = None
+    shares: csr_array | None = None
+    uniform: FloatArray | None = None
 
-    @property
-    def is_reversible(self) -> bool:
-        """True if two actions undo each other, so that states repeat."""
-        taken = set(self.steps)
-        return any(tuple(-dx for dx in step) in taken for step in taken if step and any(step))
+    @classmethod
+    def of_counts(
+        cls, counts: TransitionCounts, start: FloatArray, *, n_actions: int, ridge: float = 0.0
+    ) -> Self:
+        """Rows of states by relative frequencies: each is its own landmark.
 
-    def places(self, rows: NDArray[Any]) -> list[_Place]:
-        """Places of observations (n, d)."""
-        units = (rows[:, self.used].astype(np.float64) - self.origin) / self.unit
-        return list(map(tuple, np.rint(units).astype(np.int64).tolist()))
+        A pair that was seen n times leads to the sink with probability λ / (n + λ), λ = `ridge`,
+        and one that was never tried leads nowhere else. Transitions are merged or not, and `start`
+        (m,) are weights ≥ 0 of where episodes begin.
+        """
+        n_states, ends = len(start), counts.terminated
+        pairs = counts.inputs * n_actions + counts.actions
+        tries = np.bincount(pairs, counts.counts, minlength=n_states * n_actions)
+        shares, to = counts.counts / (tries[pairs] + ridge), counts.successors
+        onward, ended = (
+            csr_array((shares[some], (pairs[some], to[some])), shape=(len(tries), n_states))
+            for some in (~ends, ends)
+        )
+        return cls(
+            onward=onward,
+            ended=ended,
+            sink=np.where(tries > 0.0, ridge / np.maximum(tries + ridge, 1e-300), 1.0),
+            start=start / max(float(start.sum()), 1e-300),
+            ahead=np.empty((len(tries), 0)),
+        )
 
+    @cached_property
+    def end(self) -> FloatArray:
+        """Probability (n·A,) that the episode ends."""
+        return np.asarray(self.ended.sum(axis=1), np.float64)
 
-def find_lattice(buffer: Buffer, moves: IntArray, n_states: int) -> _Lattice | None:
-    """The lattice of the first so many observations of a buffer by rows (n,) in which they change;
-    None: none."""
-    rows = buffer.observations.rows[:n_states]
-    # Zeros and ones have no displacements.
-    if len(moves) < 8 or ((rows == 0) | (rows == 1)).all():
-        return None
-    values, actions, n_actions = rows.astype(np.float64), buffer.actions[moves], buffer.n_actions
-    changes = values[buffer.successors[moves]] - values[buffer.inputs[moves]]
-    quantum = np.maximum(np.abs(changes).max(axis=0), 1e-300) * 1e-6
-    rounded = np.rint(changes / quantum).astype(np.int64)
-    steps = np.zeros((n_actions, rows.shape[1]))
-    at_stake, explained = np.zeros((2, rows.shape[1]))
-    for action in range(n_actions):
-        mine = rounded[actions == action]
-        for k in np.flatnonzero(mine.any(axis=0)):
-            step, times = Counter(mine[:, k].tolist()).most_common(1)[0]
-            steps[action, k] = step
-            # Where neither the step nor its displacement is one, nothing is explained.
-            at_stake[k] += len(mine) if step else np.count_nonzero(mine[:, k])
-            explained[k] += times if step else 0
-    size = np.where(steps == 0.0, np.inf, np.abs(steps)).min(axis=0)
-    ratios, unit = steps / size, size * quantum
-    with np.errstate(invalid="ignore"):
-        places = (values - values[0]) / unit
-        slack = np.minimum(_OFF_LATTICE * (1.0 + np.abs(places)).max(axis=0), 0.1)
-        is_even = (np.abs(places - np.rint(places)) <= slack).all(axis=0)
-        is_even &= (np.abs(ratios - np.rint(ratios)) <= _OFF_LATTICE).all(axis=0)
-    # Walls and seams are rarer than a fifth of the moves.
-    used = np.flatnonzero(is_even & steps.any(axis=0) & (explained >= 0.8 * at_stake))
-    if len(used) == 0:
-        return None
-    taken = set(actions.tolist())
-    moved = enumerate(np.rint(ratios[:, used]).astype(int).tolist())
-    known = tuple(tuple(step) if action in taken else None for action, step in moved)
-    return _Lattice(used, values[0, used], unit[used], known)
+    @cached_property
+    def tree(self) -> KDTree:
+        """The landmarks, for queries of the nearest."""
+        assert self.landmarks is not None
+        return KDTree(self.landmarks)
 
+    def continues(self, before: Rows) -> bool:
+        """True if other rows have the same first landmarks."""
+        assert self.landmarks is not None
+        assert before.landmarks is not None
+        return np.array_equal(self.landmarks[: len(before.landmarks)], before.landmarks)
 
-class _Foretold:
-    """Untried pairs whose outcome displacements foretell, on a lattice.
+    def expected(self, values: FloatArray, n_actions: int) -> FloatArray:
+        """Expectation (n, A) of values (m,) after each action; the sink is worth nothing."""
+        after = self.onward @ values + self.end * float(self.start @ values)
+        return np.asarray(after.reshape(-1, n_actions))
 
-    Those foretold to lead to a known state have it in `following` of the counts.
+    def priced(
+        self, rewards: FloatArray, ends: FloatArray, discount: float, *, by_arrival: BoolArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Rewards that rows of repeated actions earn within the data, and the share of the value of
+        where they lead that is still to be added, both (n·A, K), by the rewards (N, K) of the
+        transitions under K tasks, and the ends (N, K) where these terminate on arrival, 0 or 1.
+        `by_arrival` (2, K): whether rewards, and ends, are read where steps end.
+        """
+        earned = np.zeros((len(self.sink), rewards.shape[1]))
+        remaining = np.ones_like(earned)
+        assert self.passed is not None
+        for begun, ended in zip(*self.passed, strict=True):
+            reward, end = (
+                np.where(where, columns[ended], columns[begun])
+                for where, columns in zip(by_arrival, (rewards, ends), strict=True)
+            )
+            taken = (ended >= 0)[:, None]
+            earned += np.where(taken, remaining * reward, 0.0)
+            remaining *= np.where(taken, discount * (1.0 - end), 1.0)
+        return earned, remaining
 
-    Attributes:
-        ends: places of no known state that the others are foretold to lead to, by pairs.
-    """
+    def operator(self, groups: IntArray | None = None) -> SparseOperator:
+        """The transition operator of the rows of all m landmarks (n = m).
 
-    def __init__(self, counts: Counts, lattice: _Lattice) -> None:
-        self._counts, self._lattice, self._n_placed = counts, lattice, 0
-        self._waiting: dict[_Place, list[int]] = {}  # pairs that are foretold to lead to a place
-        self._states: dict[_Place, int] = {}  # the first that was seen at each place
-        self._inhabited: set[_Place] = set()  # parities of states
-        # Places without a state where a pair should have led, by parity.
-        self._missed: defaultdict[_Place, set[_Place]] = defaultdict(set)
-        self.ends: dict[int, _Place] = {}
-        self.extend()
-
-    def settle(self, pair: int) -> None:
-        """Take in that a pair was tried."""
-        end = self.ends.pop(pair, None)
-        if end is not None:
-            self._missed[_parity(end)].add(end)
-
-    def doubt(self, pair: int) -> int:
-        """0 of a pair that is foretold to lead to a new state, 1 where only walls are known at
-        places of the same parity, 2 where another pair failed to reach its end, 3 of all others."""
-        return self._doubt_of(self.ends[pair]) if pair in self.ends else 3
-
-    def _doubt_of(self, end: _Place) -> int:
-        parity = _parity(end)
-        missed = self._missed[parity]
-        if end in missed:
-            return 2
-        return int(len(missed) >= _WALLS and parity not in self._inhabited)
-
-    def unknown_around(self, pair: int) -> int:
-        """Number of places without a known state beside the one that a pair of `ends` leads to."""
-        steps = [step for step in self._lattice.steps if step is not None]
-        beside = {_moved(self.ends[pair], step) for step in steps}
-        return sum(place not in self._states and not self._doubt_of(place) for place in beside)
-
-    def extend(self) -> None:
-        """Put the buffer's new states in their places, and foretell their untried pairs."""
-        counts, first = self._counts, self._n_placed
-        rows, n_actions = counts.buffer.observations.rows, counts.buffer.n_actions
-        self._n_placed = len(rows)
-        places = self._lattice.places(rows[first:])
-        for state, place in enumerate(places, first):  # all of them first: none of them is new
-            if place in self._states:
-                continue
-            self._states[place] = state
-            self._missed[_parity(place)].discard(place)
-            self._inhabited.add(_parity(place))
-            for pair in self._waiting.pop(place, ()):
-                if self.ends.pop(pair, None) is not None:
-                    counts.following[pair] = state
-        for state, place in enumerate(places, first):
-            for action, step in enumerate(self._lattice.steps):
-                if step is None:
-                    continue
-                pair, end = state * n_actions + action, _moved(place, step)
-                if end in self._states:
-                    if not counts.tries[pair]:
-                        counts.following[pair] = self._states[end]
-                elif counts.tries[pair]:
-                    self._missed[_parity(end)].add(end)
-                else:
-                    self._waiting.setdefault(end, []).append(pair)
-                    self.ends[pair] = end
+        An episode ends in a terminal state, which is occupied for one step: a twin of each
+        landmark at which episodes end, covered with it. Twins stand behind the landmarks. Landmarks
+        of one group (m,) ≥ 0 are covered together; None: each alone.
+        """
+        n_landmarks = len(self.start)
+        n_actions = len(self.sink) // n_landmarks
+        twins = np.flatnonzero(self.ended.sum(axis=0))
+        to = hstack([self.onward, self.ended[:, twins]], format="csr")
+        nothing = csr_array((len(twins) * n_actions, to.shape[1]))
+        covered = np.arange(n_landmarks) if groups is None else groups
+        return SparseOperator(
+            csr_array(vstack([to, nothing], format="csr")),
+            torch.from_numpy(np.append(self.start, np.zeros(len(twins)))),
+            np.repeat([0.0, 1.0], [n_landmarks * n_actions, len(twins) * n_actions]),
+            np.append(covered, covered[twins]),
+        )
 
 
 class Counts:
@@ -205,7 +180,7 @@ class Counts:
         self.departures = [0] * buffer.n_actions
         self._n = 0
         self._foretells = foretells and len(buffer.observations.shape) == 1
-        self._foretold: _Foretold | None = None
+        self._foretold: Foretold | None = None
         self._moves: list[int] = []  # rows of the first moves of pairs
         self._departed = [0] * buffer.n_actions  # the same by action
         self.take_in()
@@ -263,11 +238,12 @@ class Counts:
 
     def _foretell(self) -> None:
         """Foretell all pairs anew, by the displacements of all first moves."""
-        n_states = len(self.buffer.observations)
-        lattice = find_lattice(self.buffer, np.array(self._moves), n_states)
+        rows, lattice = self.buffer.observations.rows, None
+        if not ((rows == 0) | (rows == 1)).all():  # these have no displacements
+            lattice = find_lattice(self.buffer, np.array(self._moves), len(rows))
         tried = zip(self.tries, self.following, strict=True)
         self.following = [to if tries else _UNTRIED for tries, to in tried]
-        self._foretold = None if lattice is None else _Foretold(self, lattice)
+        self._foretold = None if lattice is None else Foretold(self, lattice)
 
     @property
     def outcome_variance(self) -> float:
@@ -287,7 +263,7 @@ class Counts:
         )
 
     def rows(self, *, ridge: float = 0.0) -> Rows:
-        """Rows by relative frequencies; λ = `ridge` of :meth:`~rover.world.rows.Rows.of_counts`."""
+        """Rows by relative frequencies; λ = `ridge` of :meth:`Rows.of_counts`."""
         n_actions = self.buffer.n_actions
         n_states = len(self.tries) // n_actions
         start = np.bincount(self.buffer.episode_starts, minlength=n_states).astype(np.float64)
@@ -367,9 +343,25 @@ def _path(came: dict[int, tuple[int, int]], end: tuple[int, int]) -> list[int]:
     return path
 
 
-def _parity(place: _Place) -> _Place:
-    return tuple(x % 2 for x in place)
+def exploration_values(
+    novelty: FloatArray,
+    rows: Rows,
+    *,
+    discount: float,
+    once: bool,
+    values: FloatArray | None = None,
+    tolerance: float,
+    sweeps: int = 20_000,
+) -> Values:
+    """Optimal values of going to what is novel: V = max_a [m_a + γ P_a V].
 
+    Novelty (m, A) that is collected once is the optimal stopping problem V = max_a max(m_a, γ P_a
+    V). After a termination an episode begins anew. Values (m,) to begin with are zeros by default.
+    """
 
-def _moved(place: _Place, step: _Place) -> _Place:
-    return tuple(x + dx for x, dx in zip(place, step, strict=True))
+    def backup(states: FloatArray) -> FloatArray:
+        onward = discount * rows.expected(states, novelty.shape[1])
+        return np.maximum(novelty, onward) if once else novelty + onward
+
+    begin = np.zeros(len(novelty)) if values is None else values
+    return iterate(backup, begin, tolerance=tolerance, sweeps=sweeps)

@@ -22,6 +22,7 @@ import numpy as np
 from rover.arrays import SAMPLE, FloatArray, IntArray, cell_factors, evenly_spaced
 from rover.data import Buffer
 from rover.errors import RoverWarning
+from rover.world.counts import Rows
 from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE, DynamicsModel
 from rover.world.net import (
     COVERAGE_LAG,
@@ -37,7 +38,6 @@ from rover.world.net import (
     units_due,
 )
 from rover.world.regression import Displacements, Fit, Terminations, unexplained
-from rover.world.rows import Rows
 
 MOST_LANDMARKS = 600
 """Most landmarks of a plan that is made every few steps."""

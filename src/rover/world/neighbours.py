@@ -18,11 +18,11 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, evenly_spaced
 from rover.operators.values import gaussian_weights
+from rover.world.counts import Rows
 from rover.world.dynamics import ACTION_REPEAT, MOST_COMPARED
 from rover.world.model import LandmarkModel
 from rover.world.net import Net, between, nearest, sparse_rows
 from rover.world.regression import Fit, contact_weights, usual_error
-from rover.world.rows import Rows
 
 NEIGHBOURS = 8
 """Landmarks that a point between them is interpolated from, and transitions near a point."""
@@ -112,7 +112,7 @@ class Neighbours:
         """Repeat each action that was ever taken from each landmark (p, z), until it is `distance`
         from it: longer straight ways leap over corners.
 
-        Transitions (2, T, p·A) that are passed, as of :class:`~rover.world.rows.Rows`; ends (p·A,
+        Transitions (2, T, p·A) that are passed, as of :class:`~rover.world.counts.Rows`; ends (p·A,
         z); the least support (p·A,) of a step; and the share (p·A,) of the transitions near by that
         contradict the first step.
         """

@@ -20,8 +20,8 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, blocks
 from rover.data import Buffer
+from rover.world.counts import Rows
 from rover.world.net import nearest
-from rover.world.rows import Rows
 
 _TREES, _TREES_OF_A_CHOICE, _LEAVES = 32, 6, (2, 5, 12)
 _PRUNED = 3.0, 12.0  # impurity that a split must remove, in units of a transition's

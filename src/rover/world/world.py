@@ -24,13 +24,13 @@ from rover.data import Buffer
 from rover.features import Encoder
 from rover.features.slow import LAG
 from rover.transitions import merge_transitions
-from rover.world.counts import Counts, find_lattice
+from rover.world.counts import Counts, Rows
+from rover.world.lattice import find_lattice
 from rover.world.model import LandmarkModel, Sums
 from rover.world.neighbours import Neighbours
 from rover.world.net import FIRST_UNITS, time_units, units_due
 from rover.world.outcomes import _MOST_CLASSES, _MOST_NUMBERS, Outcomes
 from rover.world.regression import Fit
-from rover.world.rows import Rows
 
 # Decided later, Montezuma's images became states, and a plan over them took 13 ms.
 _DECIDED = 2000
