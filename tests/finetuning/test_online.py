@@ -167,7 +167,8 @@ RETURNS = [-300, -26, -40, -26, -26, -26.0]
 
 
 def figures_of(curve, best=None):
-    run: Any = SimpleNamespace(_progress=_Progress(curve), _best_return=best, _best=(0.0, 0))
+    kept: Any = {"_best": (np.zeros(1), 0), "_final": None}
+    run: Any = SimpleNamespace(_progress=_Progress(curve), _best_return=best, **kept)
     return _TaskRun._figures(run)
 
 

@@ -13,7 +13,7 @@ from rover.baselines import make_agent
 from rover.data import Buffer
 from rover.envs import GOALS, finite_dynamics, make_env
 from rover.errors import ConfigurationError
-from rover.evaluation import best_return
+from rover.evaluation import best_return, greedy_episodes
 from rover.finetuning import Task, TaskResult, finetune, resume_task, train_offline
 from rover.policies import GreedyPolicy, NetworkPolicy, load_policy
 from rover.storage import is_complete, read_run_config
@@ -85,6 +85,15 @@ def test_a_reward_of_an_action_is_found_within_twice_the_pairs(size, n_pairs, se
         agent = rover.make_agent("random", plain, seed=seed).learn(30 * n_pairs)
         learned = rover.adapt(agent, paid, total_timesteps=2 * n_pairs, seed=seed)
         assert learned.summary["policy_return"] == 1.0
+
+
+def test_the_return_of_a_drawn_task_is_measured_on_episodes_that_nothing_was_chosen_on():
+    env = make_env("FrozenLake-v1")
+    settings = {"total_timesteps": 1000, "evaluation_episodes": 2, "seed": 1}
+    learned = rover.adapt(explored(env, 1000), env, **settings)
+    low, high = learned.summary["policy_interval"]
+    true = greedy_episodes(env, learned.policy, seed=7, n_episodes=200).mean()
+    assert low <= true <= high < learned.summary["best_greedy_return"] == 1.0
 
 
 @pytest.mark.filterwarnings("ignore:no reward was seen")

@@ -324,7 +324,11 @@ def _learn(learn: Callable[..., TaskResult], folder: Path) -> None:
     rows: list[tuple[str, ...]] = [
         (unit, "{steps:,}"),
         ("greedy return at the end", "{greedy_return:.1f}"),
-        ("greedy return of the policy that is kept", "{policy_return:.1f}"),
+        ("greedy return of the policy that is kept", "{policy_return:.2f}"),
+        (
+            f"  95% interval by {summary['policy_episodes']} other episodes",
+            "{policy_interval[0]:.2f} to {policy_interval[1]:.2f}",
+        ),
         (f"{unit} after which it was kept", "{policy_step:,}"),
         ("best possible return", "{best_possible_return:.1f}"),
         (f"{unit} to the first success", "{steps_to_first_success:,}"),

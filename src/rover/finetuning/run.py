@@ -20,6 +20,7 @@ import torch
 from scipy.integrate import trapezoid
 from torch import Tensor, nn
 
+from rover.arrays import FloatArray
 from rover.data import Buffer, Collector, check_same_spaces, gather, relabel
 from rover.envs import (
     Environment,
@@ -30,7 +31,7 @@ from rover.envs import (
     reward_function,
 )
 from rover.errors import RoverWarning
-from rover.evaluation import best_return, greedy_episodes
+from rover.evaluation import best_return, greedy_episodes, mean_interval
 from rover.features import Observations
 from rover.finetuning.config import OfflineConfig
 from rover.learners import DiscreteCQL, DiscreteDDPG
@@ -55,6 +56,7 @@ _EVALUATION_STREAM = 5
 # Episodes of an evaluation where episodes of one policy differ.
 # The policy with the greatest mean is returned: of single episodes that would be luck.
 _RANDOM_EPISODES = 5
+_FINAL_EPISODES = 20  # that nothing was chosen on, of the returned policy
 
 
 @dataclass(frozen=True)
@@ -66,8 +68,10 @@ class TaskResult:
             observations (n, *shape) to logits (n, A).
         policy: the same, which can be saved; None for a module of the user's own.
         curve: one record per evaluation.
-        summary: figures of the curve; step (``policy_step``) and mean return (``policy_return``) of
-            the best evaluation; ``reward_seen``; and seconds.
+        summary: figures of the curve; the step that the policy is of (``policy_step``), its mean
+            return (``policy_return``) with the ends of a 95% interval (``policy_interval``) in so
+            many episodes (``policy_episodes``) that nothing was chosen on; ``reward_seen``; and
+            seconds.
     """
 
     actor: nn.Module
@@ -101,7 +105,9 @@ class _TaskRun(Run):
     """Base of the runs that learn a task, online and offline.
 
     The final policy is the one with the greatest mean return of all evaluations, which play the
-    same episodes, by their seeds; among equals the earliest that has learned.
+    same episodes, by their seeds; among equals the earliest that has learned. Where episodes differ
+    a difference within its standard error is none: a learner keeps the earlier policy, and a plan
+    is replaced by the later one, which more is known for. Its return is measured anew.
 
     A subclass sets ``_buffer``, with rewards, and, where networks learn, ``_batch_rng`` and
     ``_learner``, whose policies (``policy_module``) are evaluated and kept.
@@ -115,6 +121,7 @@ class _TaskRun(Run):
     _plan: Any = None  # the policy of a run without a learner, a new object each time
     _plan_class: ClassVar[type[Policy] | None] = None
     _plan_details: Mapping[str, Any]
+    _final: FloatArray | None = None  # returns of the policy that is returned, measured anew
     _patience: int | None = None  # evaluations in a row at the best return that end the run
     _start: nn.Module | None = None  # what learning began with
     _batch_rng: np.random.Generator
@@ -142,12 +149,12 @@ class _TaskRun(Run):
         self._observations = Observations.from_space(self._spaces.observation, states)
         self._best_return, is_one = best_return(env, problem)
         self._evaluation_env = evaluation_env
-        usual = 1 if is_one else _RANDOM_EPISODES
+        usual, self._final_episodes = (1, 0) if is_one else (_RANDOM_EPISODES, _FINAL_EPISODES)
         self._evaluation_episodes = config.evaluation_episodes or usual
         stream = np.random.SeedSequence([run_config.seed, _EVALUATION_STREAM])
-        self._evaluation_seed = int(stream.generate_state(1)[0])
-        # Mean return, step and copy of the best policy so far; the first evaluation is of step 0.
-        self._best: tuple[float, int, nn.Module] = (-np.inf, 0, nn.Identity())
+        self._evaluation_seed, self._final_seed = stream.generate_state(2).tolist()
+        # Returns, step and copy of the best policy so far; the first evaluation is of step 0.
+        self._best: tuple[FloatArray, int, nn.Module] = (np.array([-np.inf]), 0, nn.Identity())
 
     def _package(self, module: nn.Module) -> nn.Module:
         """The policy of a learner's module as it is returned, in evaluation mode."""
@@ -207,15 +214,7 @@ class _TaskRun(Run):
         with self.stopwatch("evaluate"):
             # A copy, which no later step changes.
             module = self._learner.policy_module() if self._plan is None else self._plan
-            actor, env = self._package(module), self._evaluation_env
-            has_memory = isinstance(actor, ContextPolicy)
-            returns = greedy_episodes(
-                env,
-                actor.sample_component if isinstance(actor, ContextPolicy) else actor,
-                seed=self._evaluation_seed,
-                n_episodes=self._evaluation_episodes,
-                has_memory=has_memory,
-            )
+            returns = self._episodes(module, self._evaluation_seed, self._evaluation_episodes)
             greedy = float(returns.mean())
             record = {"step": step, "greedy_return": greedy, **figures}
             progress.curve.append(record)
@@ -223,14 +222,36 @@ class _TaskRun(Run):
             # Every evaluation plays the same episodes, so that equal returns are no accident.
             # A learned policy replaces the start where both earn the same: learning was asked for.
             replaces_start = begun <= progress.warmup_end < step
-            if greedy > greatest or (greedy == greatest and replaces_start):
-                self._best = greedy, step, module
+            both = min(len(returns), len(greatest))
+            gains, noise = returns[:both] - greatest[:both], 0.0
+            if both > 1:
+                noise = float(gains.std(ddof=1)) / both**0.5
+            gain, least = float(gains.mean()), noise if self._plan is None else -noise
+            if gain > least or (gain == 0.0 and replaces_start):
+                self._best = returns, step, module
         n, best = self._patience, self._best_return
         # Evaluations of the policy that learning started from do not count.
         learned = [x["greedy_return"] for x in progress.curve if x["step"] > progress.warmup_end]
         if n is not None and best is not None and len(learned) >= n:
             self._is_finished = min(learned[-n:]) >= best - _TOLERANCE
         return record
+
+    def _episodes(self, module: nn.Module, seed: int, n_episodes: int) -> FloatArray:
+        """Returns (n_episodes,) of a learner's module, by its greatest logits."""
+        actor = self._package(module)
+        has_memory = isinstance(actor, ContextPolicy)
+        return greedy_episodes(
+            self._evaluation_env,
+            actor.sample_component if isinstance(actor, ContextPolicy) else actor,
+            seed=seed,
+            n_episodes=n_episodes,
+            has_memory=has_memory,
+        )
+
+    def _conclude(self) -> None:
+        if self._final_episodes:
+            with self.stopwatch("evaluate"):
+                self._final = self._episodes(self._best[2], self._final_seed, self._final_episodes)
 
     def _figures(self) -> dict[str, Any]:
         """The figures of the curve of greedy returns; None where an event did not happen.
@@ -247,7 +268,7 @@ class _TaskRun(Run):
         # Counted from the end: evaluations at the best without a worse one after them.
         n_last = int(np.logical_and.accumulate(at_best[::-1]).sum())
         area = trapezoid(returns, steps) / max(1.0, steps[-1] - steps[0])
-        figures = {
+        figures: dict[str, Any] = {
             "steps": int(steps[-1]),
             "best_possible_return": best,
             "greedy_return": float(returns[-1]),
@@ -260,15 +281,18 @@ class _TaskRun(Run):
         }
         if "episode" in progress.curve[-1]:  # of a run that plays any
             figures["episodes"] = progress.curve[-1]["episode"] + 1
-        figures["policy_step"], figures["policy_return"] = self._best[1], self._best[0]
+        final = self._best[0] if self._final is None else self._final
+        mean, low, high = mean_interval(np.resize(final, max(len(final), 2))).values()
+        figures["policy_step"], figures["policy_return"] = self._best[1], mean
+        figures["policy_interval"], figures["policy_episodes"] = [low, high], len(final)
         figures["reward_seen"] = progress.is_rewarded
         return figures
 
     def _state(self) -> dict[str, Any]:
         module: Any
-        (greatest, step, module), plans = self._best, self._plan_class
+        (returns, step, module), plans = self._best, self._plan_class
         return {
-            "best": [greatest, step, module.state_dict() if plans is None else module.content()],
+            "best": [returns, step, module.state_dict() if plans is None else module.content()],
             "progress": dict(vars(self._progress)),
             "parts": {name: getattr(self, name).state() for name in self._parts},
         }
@@ -276,14 +300,14 @@ class _TaskRun(Run):
     def _load_state(self, state: Mapping[str, Any]) -> None:
         for name in self._parts:
             getattr(self, name).load_state(state["parts"][name])
-        greatest, step, weights = state["best"]
+        returns, step, weights = state["best"]
         if self._plan_class is None:
             module = self._learner.policy_module()
             module.load_state_dict(weights)
         else:
             module = self._plan_class.from_content(weights)
             module.details = dict(self._plan_details)
-        self._best = float(greatest), int(step), module
+        self._best = np.asarray(returns), int(step), module
         self._progress = _Progress(**state["progress"])
 
     def _save_results(self, folder: Path) -> None:
@@ -376,6 +400,7 @@ class OnlineRun(_TaskRun):
         return self._measure() if is_due else None
 
     def _conclude(self) -> None:
+        super()._conclude()
         self._collector.name_kinds()
 
     def _measure(self) -> dict[str, Any]:
