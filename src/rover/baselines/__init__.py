@@ -34,13 +34,7 @@ _AGENTS = {
     "smm": ("rover.baselines.smm", "skills that match a density of states"),
 }
 
-__all__ = [
-    "agent_class",
-    "agent_names",
-    "make_agent",
-    "preset_of",
-    "resume_agent",
-]
+__all__ = ["agent_class", "agent_names", "make_agent", "preset_of", "resume_agent"]
 
 
 def agent_names() -> dict[str, str]:

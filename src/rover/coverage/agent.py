@@ -87,7 +87,9 @@ class Rover(CoverageRun):
         step = self.num_timesteps
         if step < self.config.seed_steps:
             return None
-        if self.world.chosen == "contexts" or self._recognises_contexts():
+        # Known dynamics contain all contexts, so they are planned on directly.
+        is_open = self.measures.evaluator is None
+        if self.world.chosen == "contexts" or (is_open and self._recognises_contexts()):
             return self._update_in_contexts()
         figures = self._represent()
         if figures is None:

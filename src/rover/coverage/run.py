@@ -187,9 +187,7 @@ class CoverageRun(Agent[RoverConfig]):
 
     def _recognises_contexts(self) -> bool:
         """True if the data says that worlds change with episodes: each is explored by itself."""
-        # Known dynamics contain all contexts, so they are planned on directly.
-        is_open = self.config.contexts is None and self.measures.evaluator is None
-        is_open = is_open and self.world.chosen != "poses"
+        is_open = self.config.contexts is None and self.world.chosen != "poses"
         if not (is_open and self._explores and _changes_with_episodes(self.buffer)):
             return False
         self._switch(

@@ -31,9 +31,22 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
     """
     if len(made) == 0:
         return []
-    found = [*_ends(made), *_first_and_last(made), *_jumping(made), *_growing(made)]
+    found, rows = [*_ends(made), *_jumping(made)], made.observations.rows
+    if rows.ndim == 2 and rows.shape[1] >= 2 and len(made) >= _FEWEST_MOVES:
+        change = np.sign(rows[made.successors].astype(np.float64) - rows[made.inputs])
+        share = np.abs(change).mean(axis=0)
+        # Steps forward alone are a place, as long as others share its number.
+        for column in np.flatnonzero((np.ptp(change, axis=0) <= 1.0) & (share > 0.2)).tolist():
+            n_others = len(np.unique(np.delete(rows, column, axis=1), axis=0))
+            if n_others <= len(rows) / 2:
+                found.append(
+                    f"a number only grows: {column} of the observation changed in "
+                    f"{share[column]:.0%} of the steps, always one way, so that states do not come "
+                    "back and goals with it are not reached. Leave it out "
+                    "(gymnasium.wrappers.TransformObservation), or give goals in other numbers, "
+                    "rover.solving.PointGoal"
+                )
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
-        rows = made.observations.rows
         slack = 1e-5 * np.maximum(1.0, np.abs(rows).max(axis=0))  # more than rounding
         wrong = ((rows < space.low - slack) | (rows > space.high + slack)).any(axis=1)
         if wrong.any():
@@ -43,7 +56,8 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
 
 
 def _ends(made: Buffer) -> Iterator[str]:
-    """Ends that are no ends of the task, or are flagged twice."""
+    """Ends that are no ends of the task, or are flagged twice; first observations of the episode
+    before, and last ones that are like nothing."""
     # An action that always ends, such as to stand in a game of cards, is part of the task.
     ended = made.terminated & np.isin(made.actions, made.actions[~made.terminated])
     n = len(made.observations)
@@ -69,6 +83,23 @@ def _ends(made: Buffer) -> Iterator[str]:
             f"both flags at once: {both.sum()} ends are terminated and truncated, at "
             f"{len(counts)} number(s) of steps. They are taken for terminations; return "
             f"{which}=True alone"
+        )
+    ends = made.successors[made.is_end]
+    begun = made.episode_starts[1 : 1 + len(ends)]
+    last = ends[: len(begun)]
+    if len(last) >= 3 and (last == begun).all() and len(np.unique(last)) > 1:
+        yield (
+            f"the first observation of an episode is old: in all of {len(last)} it is the last "
+            "one of the episode before. Let reset() begin anew, and return what is seen then"
+        )
+    if len(ends) < 3 or (ends != ends[0]).any() or ends[0] in made.inputs:
+        return
+    row = made.observations.rows[ends[0]]
+    # Few equal numbers may be a place, and ends of few states too.
+    if row.size >= 16 and row.min() == row.max() and len(np.unique(made.inputs[made.is_end])) >= 3:
+        yield (
+            f"the last observation of an episode is nothing: in all of {len(ends)} each number is "
+            f"{row.min()}, a state that all actions seem to lead to. Return what is seen at the end"
         )
 
 
@@ -96,46 +127,6 @@ def _clock_end(made: Buffer) -> str:
         "steps, which none outlasts, whatever the state. Such states are taken for ends of the "
         "task: return terminated=False and truncated=True there (gymnasium.wrappers.TimeLimit)"
     )
-
-
-def _first_and_last(made: Buffer) -> Iterator[str]:
-    """First observations of the episode before, and last ones that are like nothing."""
-    ends = made.successors[made.is_end]
-    begun = made.episode_starts[1 : 1 + len(ends)]
-    last = ends[: len(begun)]
-    if len(last) >= 3 and (last == begun).all() and len(np.unique(last)) > 1:
-        yield (
-            f"the first observation of an episode is old: in all of {len(last)} it is the last "
-            "one of the episode before. Let reset() begin anew, and return what is seen then"
-        )
-    if len(ends) < 3 or (ends != ends[0]).any() or ends[0] in made.inputs:
-        return
-    row = made.observations.rows[ends[0]]
-    # Few equal numbers may be a place, and ends of few states too.
-    if row.size >= 16 and row.min() == row.max() and len(np.unique(made.inputs[made.is_end])) >= 3:
-        yield (
-            f"the last observation of an episode is nothing: in all of {len(ends)} each number is "
-            f"{row.min()}, a state that all actions seem to lead to. Return what is seen at the end"
-        )
-
-
-def _growing(made: Buffer) -> Iterator[str]:
-    """Numbers that only grow, such as a count of steps, so that states do not come back."""
-    rows = made.observations.rows
-    if rows.ndim != 2 or rows.shape[1] < 2 or len(made) < _FEWEST_MOVES:
-        return
-    change = np.sign(rows[made.successors].astype(np.float64) - rows[made.inputs])
-    share = np.abs(change).mean(axis=0)
-    # Steps forward alone are a place, as long as others share its number.
-    for column in np.flatnonzero((np.ptp(change, axis=0) <= 1.0) & (share > 0.2)).tolist():
-        n_others = len(np.unique(np.delete(rows, column, axis=1), axis=0))
-        if n_others <= len(rows) / 2:
-            yield (
-                f"a number only grows: {column} of the observation changed in {share[column]:.0%} "
-                "of the steps, always one way, so that states do not come back and goals with it "
-                "are not reached. Leave it out (gymnasium.wrappers.TransformObservation), or give "
-                "goals in other numbers, rover.solving.PointGoal"
-            )
 
 
 def _jumping(made: Buffer) -> tuple[str, str]:

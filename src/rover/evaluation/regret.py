@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import scipy  # its parts are imported on first use
+import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from scipy.sparse.csgraph import breadth_first_order, dijkstra
 
 from rover.arrays import FloatArray, blocks
+from rover.data import RunningEpisode, as_reward
 from rover.envs import (
     FiniteDynamics,
     FiniteMDP,
@@ -25,6 +27,7 @@ from rover.envs import (
 )
 from rover.errors import ConfigurationError, RoverWarning, require_finite
 from rover.evaluation.finite import PolicyChain
+from rover.features import as_tensor
 
 # Probability of calling a policy worse than random actions that is as good.
 _LEVEL = 0.01
@@ -203,11 +206,6 @@ def greedy_episodes(
     Warns:
         RoverWarning: an episode that does not end; the returns are those so far.
     """
-    import torch  # with what follows: the other figures do without
-
-    from rover.data import RunningEpisode, as_reward
-    from rover.features import as_tensor
-
     limit = _MAX_STEPS if env.spec and env.spec.max_episode_steps else _UNLIMITED_STEPS
     returns, spaces = np.zeros(n_episodes), Spaces.of(env)
     chosen: dict[bytes, int] = {}  # episodes repeat most of their observations

@@ -15,6 +15,7 @@ import numpy as np
 import scipy  # its parts are imported on first use
 from numpy.typing import NDArray
 
+from rover.data import RunningEpisode
 from rover.envs import Spaces
 from rover.evaluation.cells import CellNet, Projection
 from rover.evaluation.finite import mean_interval
@@ -47,8 +48,6 @@ def roll_out(
 ) -> Episode:
     """Play an episode of a policy, cut after `horizon` steps; `rng` draws its actions and the seed
     of its reset."""
-    from rover.data import RunningEpisode  # brings torch, which the other figures do without
-
     running = RunningEpisode(env, seed=int(rng.integers(2**31)))
     current, probs, terminated = running.observation, sample_component(rng), False
     observations = [current]

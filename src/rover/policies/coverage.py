@@ -32,7 +32,6 @@ class PlannedPolicy(Policy):
     Args:
         weights: W, (q, A) float64.
         observation_shape: shape of one observation.
-        details: anything JSON-able that should travel with the policy (environment, seed, …).
         epsilon: share of uniform actions in it, in [0, 1): (1 − ε) π(a|x) + ε / A.
     """
 
@@ -42,10 +41,9 @@ class PlannedPolicy(Policy):
         self,
         weights: Tensor,
         observation_shape: tuple[int, ...],
-        details: Mapping[str, Any] | None,
         epsilon: float,
     ) -> None:
-        super().__init__(weights.shape[1], observation_shape, details=details)
+        super().__init__(weights.shape[1], observation_shape)
         self.epsilon = epsilon
         # In one order of memory, so that a policy read from its file gives the same bits.
         self.weights = nn.Parameter(weights.contiguous())
@@ -77,7 +75,7 @@ class StatePolicy(PlannedPolicy):
         form: of the observations.
         names: (N, 16) uint8 that identify states, as of :func:`rover.data.table.name_of`.
         weights: (N, A) float64 logits.
-        details, epsilon: as of :class:`PlannedPolicy`.
+        epsilon: as of :class:`PlannedPolicy`.
     """
 
     file_type = "states"
@@ -87,11 +85,10 @@ class StatePolicy(PlannedPolicy):
         form: Observations,
         names: NDArray[np.uint8],
         weights: Tensor,
-        details: Mapping[str, Any] | None = None,
         *,
         epsilon: float = 0.0,
     ) -> None:
-        super().__init__(weights, form.shape, details, epsilon)
+        super().__init__(weights, form.shape, epsilon)
         self.form, self.names = form, names
         self._dtype = getattr(torch, form.dtype)
         self._rows = {name.tobytes(): row for row, name in enumerate(names)}
@@ -137,7 +134,6 @@ class CoveragePolicy(PlannedPolicy):
         kernel: the kernel of ρ; ignored when `basis` is None.
         basis: (u, z) float64 features that ρ compares with, or None for ρ(φ) = φ.
         weights: (q, A) float64, with q = u or q = z.
-        details: anything JSON-able that should travel with the policy (environment, seed, …).
         epsilon: share of uniform actions in it, in [0, 1): (1 − ε) π(a|x) + ε / A.
     """
 
@@ -149,11 +145,10 @@ class CoveragePolicy(PlannedPolicy):
         kernel: Kernel,
         basis: Tensor | None,
         weights: Tensor,
-        details: Mapping[str, Any] | None = None,
         *,
         epsilon: float = 0.0,
     ) -> None:
-        super().__init__(weights, encoder.config.observation_shape, details, epsilon)
+        super().__init__(weights, encoder.config.observation_shape, epsilon)
         self.encoder = encoder
         self.kernel = kernel
         self.basis: Tensor | None

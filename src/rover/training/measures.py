@@ -372,7 +372,7 @@ class ExactMeasures(Measures):
             n_episodes=config.evaluation_episodes,
             objective=objective,
         )
-        _ = self.evaluator.optimum  # a solver that fails says so before the first step
+        _ = self.evaluator.uniform  # a solver that fails says so before the first step
         self._observations = problem.observations
         self._known = np.zeros(0, np.int64)
         self._n_compared = 0  # transitions that the table was compared with

@@ -122,7 +122,7 @@ class Run(ABC):
     def summary(self) -> dict[str, Any]:
         """The contents of summary.json; figures are None where they are not known."""
         return {
-            **_plain(self._figures()),
+            **self._figures(),
             "wall_seconds": self.wall_seconds,
             "seconds": dict(self.seconds),
         }
@@ -173,7 +173,9 @@ class Run(ABC):
             # Shown, stored, called back, in this order: a callback that stops the run finds its
             # line on disk.
             if record is not None:
-                record = _plain(record)
+                # Python's numbers in the place of numpy's scalars.
+                values = (v.item() if isinstance(v, np.generic) else v for v in record.values())
+                record = dict(zip(record, values, strict=True))
                 spacing = self.num_timesteps - self._last_record
                 self._last_record = self.num_timesteps
                 for report in reports:
@@ -261,11 +263,6 @@ class Run(ABC):
                 self._last_record = self.num_timesteps
         assert self._folder is not None
         self._folder.take_in_lines(len(records) - records.count(None))
-
-
-def _plain(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures with Python numbers in the place of numpy's scalars."""
-    return {k: v.item() if isinstance(v, np.generic) else v for k, v in figures.items()}
 
 
 @contextmanager

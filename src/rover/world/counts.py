@@ -232,18 +232,15 @@ class Counts:
             if self._foretells and outcome >= 0 and outcome != x:
                 self._moves.append(row)
                 self._departed[action] += 1
-                if self._departed[action].bit_count() == 1:  # 1, 2, 4, 8, … times
-                    self._foretell()
+                # All pairs are foretold anew after 1, 2, 4, 8, … first moves by an action.
+                if self._departed[action].bit_count() == 1:
+                    rows, lattice = buffer.observations.rows, None
+                    if not ((rows == 0) | (rows == 1)).all():  # these have no displacements
+                        lattice = find_lattice(buffer, np.array(self._moves), len(rows))
+                    tried = zip(self.tries, self.following, strict=True)
+                    self.following = [to if tries else _UNTRIED for tries, to in tried]
+                    self._foretold = None if lattice is None else Foretold(self, lattice)
         return not was_foretold or bool(self.varied)
-
-    def _foretell(self) -> None:
-        """Foretell all pairs anew, by the displacements of all first moves."""
-        rows, lattice = self.buffer.observations.rows, None
-        if not ((rows == 0) | (rows == 1)).all():  # these have no displacements
-            lattice = find_lattice(self.buffer, np.array(self._moves), len(rows))
-        tried = zip(self.tries, self.following, strict=True)
-        self.following = [to if tries else _UNTRIED for tries, to in tried]
-        self._foretold = None if lattice is None else Foretold(self, lattice)
 
     @property
     def outcome_variance(self) -> float:

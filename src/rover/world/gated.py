@@ -296,7 +296,15 @@ class GatedSums:
 
     def extend(self, n: int) -> None:
         """Take in the first n transitions."""
-        self._renew_units(n)
+        while (behind := self._looked_at + _BLOCK) <= min(n, MOST_ROWS):
+            self._looked_at = behind
+            self._take_units(units_due(behind))
+            n_moved = int(self.units.kinds(behind)[0].sum())
+            if n_moved >= max(FEWEST_MOVES, 2 * self._n_moved):
+                self._n_moved = n_moved
+                if self.units.differences(behind).size:
+                    self._take_units(behind)
+        self._take_units(units_due(n))
         units, kinds = self.units, self.units.kinds(n)
         while self._n < n:
             block = slice(self._n, min(n, (self._n // _BLOCK + 1) * _BLOCK))
@@ -313,18 +321,6 @@ class GatedSums:
                 self._moments[kind] += (chosen.T @ targets[some]).double()
             self.n_moving += int(kinds[0][block].sum())
             self._n = block.stop
-
-    def _renew_units(self, n: int) -> None:
-        """Take units anew as often as the first n transitions ask for it."""
-        while (behind := self._looked_at + _BLOCK) <= min(n, MOST_ROWS):
-            self._looked_at = behind
-            self._take_units(units_due(behind))
-            n_moved = int(self.units.kinds(behind)[0].sum())
-            if n_moved >= max(FEWEST_MOVES, 2 * self._n_moved):
-                self._n_moved = n_moved
-                if self.units.differences(behind).size:
-                    self._take_units(behind)
-        self._take_units(units_due(n))
 
     def _take_units(self, n: int) -> None:
         """Begin sums anew, in units of the first n transitions, where these are more."""

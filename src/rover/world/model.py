@@ -94,7 +94,7 @@ class Sums:
 
     def __init__(self, buffer: Buffer, seen: Callable[[int], Features], fit: Fit) -> None:
         self._buffer, self._seen, self._fit = buffer, seen, fit
-        self._n_units = self._n_visited = 0
+        self._n_units = self._n_visited = self._n_fitted = 0
 
     def model(self) -> LandmarkModel:
         """The model of all transitions, which later ones do not change."""
@@ -102,7 +102,11 @@ class Sums:
         if (due := units_due(n)) != self._n_units:
             self._take_units(due)
             self._begin(_RADIUS / 1.5)
-        self._extend(n)
+        # Blocks end where they do whenever they are looked at: later weights depend on it.
+        while (behind := max(self._n_fitted + 10, int(self._n_fitted * (1.0 + STALE)))) <= n:
+            moves = self._units.moves(self._buffer, slice(self._n_fitted, behind))
+            self._refute(*moves, self._displacements.add(*moves))
+            self._n_fitted = behind
         self._see_ends(n)
         while self._n < n and not self._add(slice(self._n, n)):
             self._begin(self._cells.radius * GROWTH)
@@ -150,14 +154,6 @@ class Sums:
         self._n_fitted = self._n_visited = n
         self._terminations: Terminations | None = None
         self._n_ends = 0
-
-    def _extend(self, n: int) -> None:
-        """Fit the displacements to the first n transitions, as far as they are whole blocks."""
-        # Blocks end where they do whenever they are looked at: later weights depend on it.
-        while (behind := max(self._n_fitted + 10, int(self._n_fitted * (1.0 + STALE)))) <= n:
-            moves = self._units.moves(self._buffer, slice(self._n_fitted, behind))
-            self._refute(*moves, self._displacements.add(*moves))
-            self._n_fitted = behind
 
     def _refute(
         self, points: FloatArray, actions: IntArray, changes: FloatArray, missed: FloatArray
@@ -335,7 +331,11 @@ class LandmarkModel:
             gain = (1.0 - discount) * share
             # Novelty by the data alone is an upper bound of novelty after earlier points.
             bounds = before + gain * self.novelty(reached)
-            some = _best_of_cells(bounds, reached)[: 5 * _WIDTH // 2]
+            # The best in each cell, best first.
+            order = np.argsort(-bounds, kind="stable")
+            cells = np.floor(reached[order] / _CELL).astype(np.int64)
+            first = np.unique(cells @ cell_factors(cells.shape[1]), return_index=True)[1]
+            some = order[np.sort(first)[: 5 * _WIDTH // 2]]
             seen = self.novelty(reached[some], passed[sequence[some]])
             total = before[some] + gain[some] * seen
             best = np.argsort(-total, kind="stable")[:width]
@@ -387,11 +387,3 @@ def _terminations_due(n: int) -> int:
     while 0 < due + (due + 1) // 2 <= n:
         due += (due + 1) // 2
     return due
-
-
-def _best_of_cells(values: FloatArray, points: FloatArray) -> IntArray:
-    """The best of the points (n, d) in each cell, best first, by their values (n,)."""
-    order = np.argsort(-values, kind="stable")
-    cells = np.floor(points[order] / _CELL).astype(np.int64)
-    first = np.unique(cells @ cell_factors(cells.shape[1]), return_index=True)[1]
-    return np.asarray(order[np.sort(first)])

@@ -52,13 +52,11 @@ class Neighbours:
         self._landed = KDTree(model.units.points(buffer.successors))
         self.usual = float(np.median(np.linalg.norm(changes, axis=1)))
 
-    def near(
-        self, action: int, points: FloatArray, k: int = NEIGHBOURS
-    ) -> tuple[IntArray, FloatArray]:
-        """The k transitions (q, k) with an action that began nearest to points (q, z), or all, and
-        how far from them, (q, k)."""
+    def near(self, action: int, points: FloatArray) -> tuple[IntArray, FloatArray]:
+        """The k = 8 transitions (q, k) with an action that began nearest to points (q, z), or all,
+        and how far from them, (q, k)."""
         rows, tree = self._tried[action]
-        distance, index = nearest(tree, points, k)
+        distance, index = nearest(tree, points, NEIGHBOURS)
         return rows[index], distance
 
     @cached_property

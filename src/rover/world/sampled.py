@@ -97,7 +97,11 @@ class SampledPlan:
             noise = _coloured_noise((size, *self._mean.shape), self._rng)
             drawn = torch.cat([mean + spread * noise, elites, torch.zeros_like(self._kept[:1])])
             drawn = controls.taken(drawn)
-            best = self._returns(begin, drawn).topk(sampling.n_elites).indices
+            points, returns = begin.expand(len(drawn), -1), torch.zeros(len(drawn))
+            for t in range(sampling.horizon):
+                points, chance = self.model.step(points, drawn[:, t])
+                returns += sampling.discount**t * self._reward(points, chance)
+            best = returns.topk(sampling.n_elites).indices
             elites = drawn[best]
             mean = _MOMENTUM * mean + (1.0 - _MOMENTUM) * elites.mean(dim=0)
             spread = _MOMENTUM * spread + (1.0 - _MOMENTUM) * elites.std(dim=0)
@@ -105,14 +109,6 @@ class SampledPlan:
         kept = elites[: sampling.n_elites // 2]
         self._kept = torch.cat([kept[:, 1:], kept[:, -1:]], dim=1)
         return elites[0, 0]
-
-    def _returns(self, begin: Tensor, sequences: Tensor) -> Tensor:
-        """Predicted discounted returns (n,) of sequences (n, H, k) from a point (d,)."""
-        points, total = begin.expand(len(sequences), -1), torch.zeros(len(sequences))
-        for t in range(sequences.shape[1]):
-            points, chance = self.model.step(points, sequences[:, t])
-            total += self._sampling.discount**t * self._reward(points, chance)
-        return total
 
 
 def _coloured_noise(shape: tuple[int, ...], rng: np.random.Generator) -> Tensor:

@@ -91,8 +91,12 @@ class World:
             table = buffer.observations.rows[: 2 * _DECIDED]
             is_whole = bool((table == np.floor(table)).all())
             n_states, n_moves = _come_back(buffer, due)
-            are_few = is_whole or n_states <= _FEW_STATES * n_moves
-            self._is_exact = are_few or _is_lattice(buffer, due, n_states)
+            self._is_exact = is_whole or n_states <= _FEW_STATES * n_moves
+            if not self._is_exact:
+                starts, ends = buffer.inputs[:due], buffer.successors[:due]
+                moves = np.flatnonzero((starts != ends) & ~buffer.terminated[:due])
+                lattice = find_lattice(buffer, moves, n_states)
+                self._is_exact = lattice is not None and lattice.is_reversible
         return "states" if self._is_exact else "landmarks"
 
     @property
@@ -161,14 +165,6 @@ def has_metric(table: NDArray[Any]) -> bool:
     if table.ndim != 2 or table.dtype.kind != "f":
         return False
     return not bool(((table == 0) | (table == 1)).all())
-
-
-def _is_lattice(buffer: Buffer, n: int, n_states: int) -> bool:
-    """True if the first n transitions, between the first states, move on a lattice, by actions that
-    undo each other."""
-    has_moved = (buffer.inputs[:n] != buffer.successors[:n]) & ~buffer.terminated[:n]
-    found = find_lattice(buffer, np.flatnonzero(has_moved), n_states)
-    return found is not None and found.is_reversible
 
 
 def repeats(buffer: Buffer) -> bool:
