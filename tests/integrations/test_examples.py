@@ -13,7 +13,7 @@ import torch
 
 from rover.data import ObservationTable
 from rover.features import Observations
-from rover.policies.coverage import StatePolicy
+from rover.policies.policy import StatePolicy
 
 pytestmark = pytest.mark.slow
 

@@ -12,9 +12,9 @@ from torch import nn
 from rover.errors import ArtefactError, ConfigurationError
 from rover.operators import Kernel
 from rover.policies.contexts import ContextPolicy
-from rover.policies.coverage import CoveragePolicy, StatePolicy
+from rover.policies.coverage import CoveragePolicy
 from rover.policies.network import GreedyPolicy, NetworkPolicy
-from rover.policies.policy import POLICY_KIND, Policy
+from rover.policies.policy import POLICY_KIND, Policy, StatePolicy
 from rover.policies.poses import PosePolicy
 from rover.policies.sampled import SampledPolicy
 from rover.policies.values import ValuePolicy

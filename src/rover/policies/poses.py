@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.arrays import FloatArray
-from rover.policies.coverage import StatePolicy
-from rover.policies.policy import Policy, Probs
+from rover.policies.policy import Policy, Probs, StatePolicy
 from rover.policies.values import ValuePolicy
 from rover.poses.explorer import Symbols, shown
 from rover.poses.planner import Planner
