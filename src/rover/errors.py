@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import reprlib
+import warnings
 from collections.abc import Collection
 from numbers import Integral
 from typing import Any
@@ -55,6 +56,11 @@ class ReplayMismatchError(RoverError, RuntimeError):
 
 class RoverWarning(UserWarning):
     """Every warning that this package issues."""
+
+
+def warn(message: str, *, stacklevel: int) -> None:
+    """Issue a :class:`RoverWarning`, as :func:`warnings.warn` does with this level."""
+    warnings.warn(message, RoverWarning, stacklevel=stacklevel + 1)
 
 
 def shorten(word: object) -> str:

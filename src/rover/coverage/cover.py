@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from rover.arrays import FloatArray, IntArray
 from rover.coverage.config import RoverConfig
 from rover.data import Buffer
 from rover.envs import FiniteMDP
-from rover.errors import ConfigurationError, RoverWarning, require_finite
+from rover.errors import ConfigurationError, require_finite, warn
 from rover.operators import Objective
 
 _Function = Callable[[NDArray[Any]], Any]
@@ -70,10 +69,9 @@ class Cover:
         sums = np.bincount(member, weights, minlength=len(first))
         means = sums / np.maximum(np.bincount(member, minlength=len(first)), 1)
         if not means.any():
-            warnings.warn(
+            warn(
                 "target is 0 at every observation so far: until one with a weight is seen, all are "
                 "covered evenly",
-                RoverWarning,
                 stacklevel=2,
             )
             return None
@@ -116,7 +114,7 @@ def _objective_of(
         whose = "states alike, whatever cover and target say"
         if config.contexts:
             whose = "contexts, of the policy without its memory: with it, roll-outs measure it"
-        warnings.warn(f"coverage, J and J/J* are of all {whose}", RoverWarning, stacklevel=2)
+        warn(f"coverage, J and J/J* are of all {whose}", stacklevel=2)
     if target is None or config.cover is not None:
         return Objective()
     states = problem.observations

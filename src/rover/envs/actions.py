@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from rover.errors import RoverWarning
+from rover.errors import warn
 
 MAX_ACTIONS = 2**16
 MOST_NUMBERS = 32  # of a continuous action for which a finite set stands
@@ -92,10 +91,9 @@ def _recorded_set(taken: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
 
         clusters = KMeans(_MOST_RECORDED, n_init=1, random_state=0).fit(taken)
         left = clusters.inertia_ / np.square(taken - taken.mean(axis=0)).sum()
-        warnings.warn(
+        warn(
             f"the {len(own):,} different actions of the data are rounded to {_MOST_RECORDED}, "
             f"which leaves out {left:.1%} of their variance: plans on them are as exact as that",
-            RoverWarning,
             stacklevel=4,
         )
         own, numbers = clusters.cluster_centers_, clusters.labels_

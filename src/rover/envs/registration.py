@@ -13,7 +13,6 @@ import math
 import os
 import platform
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -29,7 +28,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, RepeatAction, 
 from rover.envs.dynamics import _keeps_rewards
 from rover.envs.gridworld import GridWorld
 from rover.envs.layouts import LAYOUT_FAMILIES
-from rover.errors import ConfigurationError, RoverError, RoverWarning, shorten
+from rover.errors import ConfigurationError, RoverError, shorten, warn
 
 _DEFAULT_HORIZON, _MAX_HORIZON = 200, 10**6
 _WRAPPERS = "additional_wrappers"  # among the keywords of an environment, as in its spec
@@ -308,10 +307,9 @@ def warn_of_versions(stored: Mapping[str, str], env: gym.Env[Any, Any]) -> None:
     now = versions_of(env)
     others = [f"{k} {old}, not {now[k]}" for k, old in stored.items() if now.get(k, old) != old]
     if others:
-        warnings.warn(
+        warn(
             f"this was trained with other versions ({'; '.join(others)}): the environment may "
             "behave otherwise, and a run may not go on in the same bits",
-            RoverWarning,
             stacklevel=3,
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from rover.envs import (
     horizon_of,
     reward_function,
 )
-from rover.errors import ConfigurationError, RoverWarning, require_finite
+from rover.errors import ConfigurationError, require_finite, warn
 from rover.evaluation.finite import PolicyChain
 from rover.features import as_tensor
 
@@ -229,11 +228,10 @@ def greedy_episodes(
             is_over = terminated or truncated
         if not is_over:
             # What was planned or learned is worth more than a figure of it: nothing is lost.
-            warnings.warn(
+            warn(
                 f"an episode of the policy did not end within {limit:,} steps, so its return is "
                 "over these steps, and no further episode was played: wrap the environment in "
                 "gymnasium.wrappers.TimeLimit",
-                RoverWarning,
                 stacklevel=2,
             )
             return returns[: number + 1]
@@ -254,12 +252,11 @@ def warn_if_worse(returns: FloatArray, random: FloatArray) -> None:
     means = returns.mean(), random.mean()
     errors = [one.std(ddof=1) / len(one) ** 0.5 for one in (returns, random)]
     if is_less(means, errors, len(returns)):
-        warnings.warn(
+        warn(
             f"the plan earns {means[0]:.3g}, less than the {means[1]:.3g} of uniformly "
             "random actions: collect more steps; let observations show all that matters, such as "
             "the last few of them (gymnasium.wrappers.FrameStackObservation); or learn the task "
             "(rover.finetune)",
-            RoverWarning,
             stacklevel=4,
         )
 

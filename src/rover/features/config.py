@@ -97,17 +97,10 @@ class Observations:
             one_hot = are_bits and bool((states.sum(axis=1) == 1).all())
         return cls(tuple(space.shape), dtype, one_hot=one_hot)
 
-    def config(self, kind: str, **fields: Any) -> EncoderConfig:
+    def config(self, kind: Any, **fields: Any) -> EncoderConfig:
         """Config of an encoder of such observations."""
-        return EncoderConfig.model_validate(
-            {
-                "kind": kind,
-                "observation_shape": self.shape,
-                "observation_dtype": self.dtype,
-                "n_states": self.n_states,
-                **fields,
-            }
-        )
+        about: Any = {"observation_shape": self.shape, "observation_dtype": self.dtype}
+        return EncoderConfig(kind=kind, n_states=self.n_states, **about, **fields)
 
     @property
     def is_image(self) -> bool:

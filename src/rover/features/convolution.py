@@ -40,7 +40,25 @@ def convolved(
         kernels: of each convolution (o, k, k, c), channels last, with its stride ≥ 1.
         padding: zeros added on every side, before each convolution.
     """
-    maps = _deviations(images, center, scale)
+    n, height, width, channels = images.shape
+    reference = center
+    if images.dtype == torch.uint8:
+        rounded = center.round().clamp(0, 255)
+        if torch.equal(rounded, center):
+            # A comparison of bytes is an order of magnitude cheaper than one of floats.
+            reference = rounded.to(torch.uint8)
+    flat = _flat_nonzero(images != reference)  # (e,) differing elements
+    positions = torch.unique_consecutive(flat.div(channels, rounding_mode="floor"))  # (r,)
+    maps: _SparseMaps | Tensor
+    # Only the pixels that differ are listed, unless these are too many.
+    if positions.numel() > _DENSE_FRACTION * n * height * width:
+        maps = ((images - center) / scale).to(torch.float32).permute(0, 3, 1, 2)
+    else:
+        pixel = positions.remainder(height * width)
+        values = images.reshape(-1, channels).index_select(0, positions).to(torch.float32)
+        values = values - center.view(-1, channels).index_select(0, pixel)
+        values = values / scale.view(-1, channels).index_select(0, pixel)
+        maps = _SparseMaps(values, positions, (n, height, width))
     for kernel, stride in zip(kernels, strides, strict=True):
         maps = _conv_relu(maps, kernel, stride=stride, padding=padding)
     return maps.dense() if isinstance(maps, _SparseMaps) else maps
@@ -58,26 +76,6 @@ class _SparseMaps(NamedTuple):
         flat = self.values.new_zeros(math.prod(self.shape), self.values.shape[1])
         flat = flat.index_copy(0, self.positions, self.values)
         return flat.view(*self.shape, -1).permute(0, 3, 1, 2)
-
-
-def _deviations(images: Tensor, center: Tensor, scale: Tensor) -> _SparseMaps | Tensor:
-    """(image − center) / scale, listing only the pixels that differ unless these are too many."""
-    n, height, width, channels = images.shape
-    reference = center
-    if images.dtype == torch.uint8:
-        rounded = center.round().clamp(0, 255)
-        if torch.equal(rounded, center):
-            # A comparison of bytes is an order of magnitude cheaper than one of floats.
-            reference = rounded.to(torch.uint8)
-    flat = _flat_nonzero(images != reference)  # (e,) differing elements
-    positions = torch.unique_consecutive(flat.div(channels, rounding_mode="floor"))  # (r,)
-    if positions.numel() > _DENSE_FRACTION * n * height * width:
-        return ((images - center) / scale).to(torch.float32).permute(0, 3, 1, 2)
-    pixel = positions.remainder(height * width)
-    values = images.reshape(-1, channels).index_select(0, positions).to(torch.float32)
-    values = values - center.view(-1, channels).index_select(0, pixel)
-    values = values / scale.view(-1, channels).index_select(0, pixel)
-    return _SparseMaps(values, positions, (n, height, width))
 
 
 def _conv_relu(

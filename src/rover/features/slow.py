@@ -227,8 +227,18 @@ def slow_features(sums: LaggedSums, energy: Tensor) -> SlowFeatures:
     vectors of p numbers, with the energy of bending (p,)."""
     mean, covariance, changes = sums.covariances()
     projection, moved = _coordinates(sums, energy)
-    if len(moved) == 0:
-        projection = _slowest(sums.n, covariance, changes)
+    if len(moved) == 0:  # the slowest functions
+        variances, components = (found.flip(-1) for found in torch.linalg.eigh(covariance))
+        n_large = int((variances > _LEAST_VARIANCE * variances[0]).sum())
+        # A direction with few pairs could look slow by chance.
+        m = max(1, min(n_large, _MOST_COMPONENTS, sums.n // _PAIRS_FOR_EACH))
+        whitening = components[:, :m] / variances[:m].clamp(min=1e-12).sqrt()
+        rates, directions = torch.linalg.eigh(0.5 * whitening.T @ changes @ whitening)
+        # At least one, however fast: a policy needs a feature to stand on.
+        n_slow = max(1, min(_MOST_FEATURES, int((1.0 - rates > _LEAST_CORRELATION).sum())))
+        # In units of the mean change within the lag, so that distances mean time.
+        scale = (2.0 * rates[:n_slow].clamp(min=_SMALLEST_RATE)).sqrt()
+        projection = torch.matmul(whitening, directions[:, :n_slow] / scale)
     return SlowFeatures(_on_grid(mean, _COEFFICIENT_GRID), _rounded(projection), moved)
 
 
@@ -252,21 +262,6 @@ def speed_weights(changes: Tensor, following: Tensor) -> Tensor:
     rest = torch.linalg.lstsq(other, (following - latest).flatten()[:, None], driver="gelsd")
     found = rest.solution[:, 0]
     return torch.cat([1.0 - found.sum(dim=0, keepdim=True), found])
-
-
-def _slowest(n: int, covariance: Tensor, changes: Tensor) -> Tensor:
-    """The slowest functions (p, d), by moments of n pairs."""
-    variances, components = (found.flip(-1) for found in torch.linalg.eigh(covariance))
-    n_large = int((variances > _LEAST_VARIANCE * variances[0]).sum())
-    # A direction with few pairs could look slow by chance.
-    m = max(1, min(n_large, _MOST_COMPONENTS, n // _PAIRS_FOR_EACH))
-    whitening = components[:, :m] / variances[:m].clamp(min=1e-12).sqrt()
-    rates, directions = torch.linalg.eigh(0.5 * whitening.T @ changes @ whitening)
-    # At least one, however fast: a policy needs a feature to stand on.
-    n_slow = max(1, min(_MOST_FEATURES, int((1.0 - rates > _LEAST_CORRELATION).sum())))
-    # In units of the mean change within the lag, so that distances mean time.
-    scale = (2.0 * rates[:n_slow].clamp(min=_SMALLEST_RATE)).sqrt()
-    return torch.matmul(whitening, directions[:, :n_slow] / scale)
 
 
 def _coordinates(sums: LaggedSums, energy: Tensor) -> tuple[Tensor, Tensor]:

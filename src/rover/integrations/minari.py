@@ -17,7 +17,7 @@ import numpy as np
 from rover.arrays import FloatArray
 from rover.data import Buffer, check_same_spaces
 from rover.envs import Spaces, id_and_kwargs, known_id, make_env
-from rover.errors import ArtefactError, ConfigurationError, RoverError, RoverWarning
+from rover.errors import ArtefactError, ConfigurationError, RoverError, warn
 from rover.storage import read_run_config
 from rover.training.run_folder import load_run_buffer
 
@@ -96,10 +96,9 @@ def _portable_spec(env: gym.Env[Any, Any]) -> str | None:
     """The spec of `env` with which others can make it again, as JSON; or None with a warning."""
     if (made := id_and_kwargs(env)) is not None and (spec := make_env(*made).spec) is not None:
         return spec.to_json()  # which names no file of this machine
-    warnings.warn(
+    warn(
         f"the environment {env} cannot be made from an id and arguments that a file can hold: "
         "recover_environment() will not work on the data set",
-        RoverWarning,
         stacklevel=3,
     )
     return None

@@ -9,7 +9,6 @@ Distances are only trustworthy in float64: in float32 the Cholesky factors of ne
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -17,13 +16,7 @@ from typing import ClassVar, Protocol
 import torch
 from torch import Tensor
 
-from rover.errors import (
-    ConfigurationError,
-    RoverWarning,
-    SingularSolveError,
-    choose,
-    require_finite,
-)
+from rover.errors import ConfigurationError, SingularSolveError, choose, require_finite, warn
 from rover.operators.values import interpolation_weights
 
 
@@ -175,10 +168,9 @@ def cholesky_factor(matrix: Tensor, what: str, *, is_gram: bool = False) -> Tens
         factor, info = torch.linalg.cholesky_ex(shifted)
         if int(info) == 0:
             if not is_gram:
-                warnings.warn(
+                warn(
                     f"{what} was not positive definite; added {jitter:g} of its mean diagonal, "
                     "which is harmless unless the policy is poor; then set a larger ridge",
-                    RoverWarning,
                     stacklevel=2,
                 )
             return factor

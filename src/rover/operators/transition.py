@@ -39,6 +39,7 @@ class _ActionRegression:
     weighted: Tensor | None
 
 
+# Of an action's pairs, by a name for messages, with the block of P that it fills.
 _Regress = Callable[[slice, str, Tensor], _ActionRegression]
 
 
@@ -136,7 +137,21 @@ def fit_transition_model(
         form, regress = _primal(features, support, anchor_features, nystrom, ridge)
     else:
         form, regress = _dual(features, support, anchor_features, kernel, ridge)
-    transition, regressions = _tabulate(support, n_actions, regress)
+    # P (A, s, s) on the anchors, in the order of memory that the occupancy works in: [j][a][i].
+    n_anchors = len(support.anchors)
+    transition = support.start.new_zeros(n_anchors, n_actions, n_anchors).permute(1, 2, 0)
+    bounds = np.searchsorted(support.pair_actions, np.arange(n_actions + 1)).tolist()
+    regressions = tuple(
+        regress(slice(*pairs), f"the ridge regression of action {action}", transition[action])
+        if pairs[0] < pairs[1]  # pairs are sorted by action; one without any leads to the sink
+        else None
+        for action, pairs in enumerate(itertools.pairwise(bounds))
+    )
+    # After termination the process starts anew, whatever a regression says of that state.
+    if support.terminal.any():
+        ended = torch.from_numpy(support.terminal)
+        transition[:, :, ended] = support.start[None, :, None]
+    require_finite(transition, "the estimated transition operator", "try a larger ridge")
     gram = kernel(anchor_features, anchor_features)
     return TransitionModel(support, kernel, anchor_features, gram, transition, regressions, **form)
 
@@ -209,31 +224,6 @@ def _primal(
         return _ActionRegression(rows, factor, weighted=weighted)
 
     return form, regress
-
-
-def _tabulate(
-    support: Support, n_actions: int, regress: _Regress
-) -> tuple[Tensor, tuple[_ActionRegression | None, ...]]:
-    """P (A, s, s) on the anchors, and the regression of each action that was ever taken.
-
-    `regress` takes the action's pairs, a name for messages, and the block of P that it fills.
-    """
-    # In the order of memory that the occupancy works in: [j][a][i].
-    n_anchors = len(support.anchors)
-    transition = support.start.new_zeros(n_anchors, n_actions, n_anchors).permute(1, 2, 0)
-    bounds = np.searchsorted(support.pair_actions, np.arange(n_actions + 1)).tolist()
-    regressions = tuple(
-        regress(slice(*pairs), f"the ridge regression of action {action}", transition[action])
-        if pairs[0] < pairs[1]  # pairs are sorted by action; one without any leads to the sink
-        else None
-        for action, pairs in enumerate(itertools.pairwise(bounds))
-    )
-    # After termination the process starts anew, whatever a regression says of that state.
-    if support.terminal.any():
-        ended = torch.from_numpy(support.terminal)
-        transition[:, :, ended] = support.start[None, :, None]
-    require_finite(transition, "the estimated transition operator", "try a larger ridge")
-    return transition, regressions
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ weights by which values at landmarks extend between them."""
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -17,7 +16,7 @@ from scipy.sparse.linalg import spsolve
 from torch import Tensor
 
 from rover.arrays import FloatArray
-from rover.errors import RoverWarning
+from rover.errors import warn
 
 TIE = 1e-9
 """Action values nearer than this, relative to the best of the state, are taken for equal."""
@@ -161,10 +160,9 @@ class RowTasks(NamedTuple):
         if lacking.any():
             # Of one step: −log β.
             n_steps = round(float(far[begin][lacking].max()) / -math.log1p(-lost.min()))
-            warnings.warn(
+            warn(
                 f"where episodes begin a reward {n_steps:,} steps away is worth less than numbers "
                 f"distinguish, and actions are drawn there: choose discount={1 - 1 / n_steps:.6g}",
-                RoverWarning,
                 stacklevel=5,
             )
         return values
@@ -196,10 +194,9 @@ def _policy_iteration(onward: csr_array, earned: FloatArray, values: FloatArray)
         values = after
         if ratio < 1.0 and np.abs(now - ratio * was).max() <= 0.1 * np.abs(now).max():
             values = after + ratio / (1.0 - ratio) * now
-    warnings.warn(
+    warn(
         f"values still changed by {change.max():.1e} after {_MOST_POLICIES:,} policies: choose a "
         "smaller discount",
-        RoverWarning,
         stacklevel=6,
     )
     return values

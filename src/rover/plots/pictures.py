@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from rover.arrays import IntArray
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning
+from rover.errors import ArtefactError, ConfigurationError, warn
 from rover.plots.curves import MeanCurve, TaskPanel, learning_curves, make_task_figure
 from rover.plots.maps import MapPanel, map_figure
 from rover.plots.runs import ENDED, RunFiles
@@ -86,10 +85,9 @@ def plot_runs(
         figures = _run_figures(first) if len(runs) == 1 else _agent_figures(runs)
     written = write_pictures(figures, folder, formats=formats)
     if len(runs) == 1 and not is_task and not first.is_complete:
-        warnings.warn(
+        warn(
             f"{first.path} has not ended: drew the curves only; continue it with "
             f"`rover resume {first.path}`",
-            RoverWarning,
             stacklevel=2,
         )
     return written

@@ -7,7 +7,6 @@ one drawn for each episode: a mixture, or one policy for each skill.
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ from rover.envs import Spaces
 from rover.envs.actions import element
 from rover.envs.registration import warn_of_versions
 from rover.envs.spaces import StoredForm, described_space
-from rover.errors import ArtefactError, ConfigurationError, RoverWarning, require_finite
+from rover.errors import ArtefactError, ConfigurationError, require_finite, warn
 from rover.features import Observations, as_tensor
 from rover.features.networks import as_stored
 from rover.storage import write_tensors
@@ -273,10 +272,9 @@ class Policy(nn.Module, ABC):
         """
         if deterministic and self.covers_by_draws and not self._is_warned:
             self._is_warned = True
-            warnings.warn(
+            warn(
                 "a coverage policy covers by its draws, and its most probable actions see a part "
                 "of that: evaluate it with deterministic=False",
-                RoverWarning,
                 stacklevel=2,
             )
         rng, (batch, is_one) = rng or self._rng, self._batch(observation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any, Self
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.policies.policy import Policy, Probs
-from rover.world.gated import MODEL_FORMS, GatedModel
+from rover.world.gated import GatedModel
 from rover.world.sampled import Controls, SampledPlan, Sampling
 
 
@@ -165,7 +166,7 @@ class SampledPolicy(Policy):
         tables, shape = content["tables"], tuple(int(n) for n in content["observation_shape"])
         bounds = tables["least"], tables["most"], tables["choices"]
         return cls(
-            GatedModel(**{name: tables[name] for name in MODEL_FORMS}),
+            GatedModel(**{field.name: tables[field.name] for field in fields(GatedModel)}),
             tables["targets"],
             tables["factors"],
             Controls(*bounds, is_continuous=bool(content["is_continuous"])),

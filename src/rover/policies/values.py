@@ -222,7 +222,22 @@ class ValuePolicy(Policy):
                 f"the policy is for {self.n_components} tasks, and only one can be learned: take "
                 "policy.single(component)"
             )
-        copy = self._changed(0, factor=1.0 / (self.temperature or self._softness()))
+        temperature = self.temperature
+        if temperature == 0.0:
+            with torch.no_grad():
+                q = self._action_values(self.landmarks, self._near(self.landmarks), [0])[0]
+            # The gap to the next best that is not tied, in the median landmark; e^(gap / T) = e⁴.
+            best = q.amax(dim=1, keepdim=True)
+            behind = best - q
+            tied = behind <= TIE * best.abs()
+            gaps = behind.masked_fill(tied, torch.inf).amin(dim=1)
+            gaps = gaps[torch.isfinite(gaps)]
+            if len(gaps) == 0:
+                raise ConfigurationError(
+                    "all actions are worth the same everywhere: there is no policy to go on from"
+                )
+            temperature = float(gaps.median()) / 4.0
+        copy = self._changed(0, factor=1.0 / temperature)
         # Values over the temperature are logits of softmax(Q / T): the copy needs none of its own.
         copy.temperature = 1.0
         copy.table.requires_grad_(True)
@@ -231,22 +246,6 @@ class ValuePolicy(Policy):
     def scaled(self, factor: float) -> ValuePolicy:
         """A copy of a policy for one task whose values are `factor` times as large."""
         return self._changed(0, factor=factor)
-
-    def _softness(self) -> float:
-        """Temperature at which the best actions are e⁴ times as likely as the next best."""
-        with torch.no_grad():
-            q = self._action_values(self.landmarks, self._near(self.landmarks), [0])[0]
-        # The gap to the next best that is not tied, in the median landmark; e^(gap / T) = e⁴.
-        best = q.amax(dim=1, keepdim=True)
-        behind = best - q
-        tied = behind <= TIE * best.abs()
-        gaps = behind.masked_fill(tied, torch.inf).amin(dim=1)
-        gaps = gaps[torch.isfinite(gaps)]
-        if len(gaps) == 0:
-            raise ConfigurationError(
-                "all actions are worth the same everywhere: there is no policy to go on from"
-            )
-        return float(gaps.median()) / 4.0
 
     def _changed(self, component: int, *, factor: float = 1.0) -> ValuePolicy:
         """A copy for one task."""

@@ -13,7 +13,6 @@ run's own steps. Random numbers come from streams of their own, so that measurin
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector
 from rover.envs import Environment, FiniteMDP, horizon_of, map_arrays
-from rover.errors import RoverWarning
+from rover.errors import warn
 from rover.evaluation import FiniteEvaluator, PolicyChain, policy_occupancy
 from rover.evaluation.finite import ENDED, TARGET_COVERAGE
 from rover.evaluation.rollouts import MAX_ROLLOUT_STEPS, SampleComponent, episode_coverage
@@ -168,10 +167,9 @@ class Measures(ABC):
         """The metrics line of an update: nothing in it depends on the clock."""
         n_observations = len(self._buffer.observations)
         if n_observations == 1 and step >= _FEWEST_STEPS:
-            warnings.warn(
+            warn(
                 f"all {step + 1:,} observations so far are the same: there is nothing to cover; "
                 "check what the environment returns, and that its actions do something",
-                RoverWarning,
                 stacklevel=2,
             )
         figures: dict[str, Any] = {}
@@ -220,12 +218,11 @@ class Measures(ABC):
             if best is not None and other is not None and other.spread > last.spread:
                 trial, chosen = other, best
                 instead = f"the policy of step {best.step} is returned instead ({other.words})"
-            warnings.warn(
+            warn(
                 f"the policy of step {step} covers less than uniformly random actions do "
                 f"({last.words}): {instead}. Run more steps; let "
                 "observations show all that matters; or use the transitions of the run, which "
                 "do not depend on the policy (rover solve, rover finetune --offline)",
-                RoverWarning,
                 stacklevel=5,
             )
         progress.evaluated, self._episodes = trial.figures, trial.episodes

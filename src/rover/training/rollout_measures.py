@@ -7,7 +7,6 @@ figures. At the end of a run policies are compared by the cells that they visit.
 
 from __future__ import annotations
 
-import warnings
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from rover.arrays import evenly_spaced
 from rover.data import Buffer, Collector
 from rover.envs import Environment
-from rover.errors import RoverWarning
+from rover.errors import warn
 from rover.evaluation.aliasing import aliasing_of
 from rover.evaluation.regret import is_less
 from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator
@@ -136,14 +135,13 @@ class RolloutMeasures(Measures):
         self._progress.aliased = test.is_aliased
         if test.is_aliased and not self.within_episodes:
             # Within an episode a hidden state stays what it is, and across episodes it may not.
-            warnings.warn(
+            warn(
                 "observations look aliased: the same action in the same observation leads to "
                 f"what it led to before in the same episode ({test.n_within} times), and to "
                 f"something else in the next ({test.n_across} times the other way round). "
                 "States that look alike are planned as one: let observations say what differs, "
                 "such as the position, the layout or the last few observations "
                 "(gymnasium.wrappers.FrameStackObservation)",
-                RoverWarning,
                 stacklevel=2,
             )
         return is_behind

@@ -23,9 +23,8 @@ grow with the buffer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Annotated, get_type_hints
 
 import numpy as np
 import torch
@@ -67,23 +66,23 @@ class GatedModel:
         relations: (1 + d, d) from 1 and predictions to predictions that keep all linear relations.
     """
 
-    centre: Annotated[Tensor, "inputs"]
-    spread: Annotated[Tensor, "inputs"]
-    differences: Annotated[Tensor, "features differences"]
-    low: Annotated[Tensor, "features"]
-    high: Annotated[Tensor, "features"]
-    projection: Annotated[Tensor, "inputs random"]
-    offsets: Annotated[Tensor, "random"]
-    change: Annotated[Tensor, "design targets"]
-    still: Annotated[Tensor, "gated"]
-    most_moved: Annotated[Tensor, "gated"]
-    moving_centre: Annotated[Tensor, "inputs"]
-    moving_spread: Annotated[Tensor, "inputs"]
-    relations: Annotated[Tensor, "related features"]
+    centre: Tensor
+    spread: Tensor
+    differences: Tensor
+    low: Tensor
+    high: Tensor
+    projection: Tensor
+    offsets: Tensor
+    change: Tensor
+    still: Tensor
+    most_moved: Tensor
+    moving_centre: Tensor
+    moving_spread: Tensor
+    relations: Tensor
 
     def tensors(self) -> dict[str, Tensor]:
         """All attributes by name."""
-        return {name: getattr(self, name) for name in MODEL_FORMS}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def step(self, points: Tensor, controls: Tensor) -> tuple[Tensor, Tensor]:
         """Next points (n, d) of points (n, d) under controls (n, k), and the chance (n,) of a move,
@@ -122,13 +121,6 @@ class GatedModel:
         """Coefficients of 1, of inputs and of random features, these as rows: read faster."""
         size = 1 + len(self.centre)
         return self.change[0], self.change[1:size], self.change[size:].T.contiguous()
-
-
-MODEL_FORMS = {
-    name: f"torch.{'int64' if name == 'still' else 'float32'} {hint.__metadata__[0]}"
-    for name, hint in get_type_hints(GatedModel, include_extras=True).items()
-}
-"""Dtypes and shapes of the tensors of a model, for its file."""
 
 
 def _random_features(
