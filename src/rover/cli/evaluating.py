@@ -314,9 +314,7 @@ def _say_plan(
 
 
 def plot(
-    *paths: words.Run,
-    out: words.Folder | None = None,
-    formats: words.Formats = ("png",),
+    *paths: words.Run, out: words.Folder | None = None, formats: words.Formats = ("png",)
 ) -> None:
     """Draw figures of runs.
 

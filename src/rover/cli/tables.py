@@ -21,9 +21,7 @@ def say(*shown: str | Table) -> None:
 
 
 def figures_table(
-    title: str,
-    columns: Mapping[str, Mapping[str, Any]],
-    rows: Iterable[tuple[str, ...]],
+    title: str, columns: Mapping[str, Mapping[str, Any]], rows: Iterable[tuple[str, ...]]
 ) -> Table:
     """A table with a row for each figure; a figure that was not measured has none.
 

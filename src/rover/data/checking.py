@@ -31,11 +31,7 @@ DRAWN_WHEN_MADE = (
 
 
 def check_env(
-    env: GivenEnv,
-    *,
-    env_kwargs: Mapping[str, Any] | None = None,
-    n_steps: int = 500,
-    seed: int = 0,
+    env: GivenEnv, *, env_kwargs: Mapping[str, Any] | None = None, n_steps: int = 500, seed: int = 0
 ) -> None:
     """Check that an agent can work with an environment, by its spaces and some random steps.
 

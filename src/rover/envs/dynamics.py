@@ -240,8 +240,7 @@ def _toy_text_mdp(outcomes: _Outcomes, start: NDArray[np.float64]) -> FiniteMDP:
 
 
 RewardFunction = Callable[
-    [NDArray[Any], NDArray[np.int64], NDArray[Any]],
-    tuple[NDArray[np.float64], NDArray[np.bool_]],
+    [NDArray[Any], NDArray[np.int64], NDArray[Any]], tuple[NDArray[np.float64], NDArray[np.bool_]]
 ]
 """A task: from observations (n, *shape), actions (n,) and next observations (n, *shape) to rewards
 (n,), finite, and terminations on arrival (n,), each a function of its own row alone."""

@@ -113,12 +113,7 @@ class ActionPredictor(nn.Module):
 
 
 def info_nce_loss(
-    predicted: Tensor,
-    targets: Tensor,
-    positive: Tensor,
-    counts: Tensor,
-    *,
-    temperature: float,
+    predicted: Tensor, targets: Tensor, positive: Tensor, counts: Tensor, *, temperature: float
 ) -> Tensor:
     """InfoNCE with negatives from the batch (paper, Step 1, eq. l_nce; Oord et al., 2018), in nats.
 

@@ -62,9 +62,7 @@ def as_stored(
     return batch
 
 
-def input_statistics(
-    observations: NDArray[Any],
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def input_statistics(observations: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return the reference and the scale to which an encoder should relate its input.
 
     The reference is the elementwise (lower) median, so that most observations become exactly zero

@@ -333,10 +333,7 @@ class _OfActionSet(CategoricalDistribution):
 
 
 def rover_policy(
-    policy: _Pretrained | str | Path,
-    *,
-    component: int | None = None,
-    freeze_encoder: bool = True,
+    policy: _Pretrained | str | Path, *, component: int | None = None, freeze_encoder: bool = True
 ) -> type[_RoverActorCriticPolicy]:
     """A policy class for PPO and A2C that starts with a pretrained policy's actions.
 

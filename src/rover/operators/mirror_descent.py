@@ -181,11 +181,7 @@ class SparseOperator:
     """
 
     def __init__(
-        self,
-        transition: csr_array,
-        start: Tensor,
-        end: FloatArray,
-        groups: IntArray | None = None,
+        self, transition: csr_array, start: Tensor, end: FloatArray, groups: IntArray | None = None
     ) -> None:
         if not math.isfinite(float(transition.data.sum()) + float(end.sum())):
             raise NonFiniteError(

@@ -118,11 +118,7 @@ def _farthest_point_anchors(
 
 
 def _project(
-    features: Tensor,
-    anchors: IntArray,
-    points: IntArray,
-    kernel: Kernel,
-    projection_ridge: float,
+    features: Tensor, anchors: IntArray, points: IntArray, kernel: Kernel, projection_ridge: float
 ) -> Tensor:
     """S = k(points, anchors) (K_mm + ρI)⁻¹, (n, m): each point as weights on the anchors."""
     anchor_features = features[torch.from_numpy(anchors)]

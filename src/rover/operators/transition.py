@@ -106,12 +106,7 @@ class TransitionModel:
 
 
 def fit_transition_model(
-    features: Tensor,
-    support: Support,
-    kernel: Kernel,
-    *,
-    n_actions: int,
-    ridge: float,
+    features: Tensor, support: Support, kernel: Kernel, *, n_actions: int, ridge: float
 ) -> TransitionModel:
     """Fit one ridge regression per action and tabulate it on the anchors.
 

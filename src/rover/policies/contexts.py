@@ -49,11 +49,7 @@ class ContextPolicy(Policy):
     file_type = "context"
 
     def __init__(
-        self,
-        model: ExplorationValueModel,
-        kept: FloatArray,
-        *,
-        observation_shape: tuple[int, ...],
+        self, model: ExplorationValueModel, kept: FloatArray, *, observation_shape: tuple[int, ...]
     ) -> None:
         super().__init__(model.weights.shape[1], observation_shape)
         self._model, self._kept = model, kept

@@ -361,12 +361,7 @@ class PlannedPolicy(Policy):
 
     covers_by_draws = True
 
-    def __init__(
-        self,
-        weights: Tensor,
-        observation_shape: tuple[int, ...],
-        epsilon: float,
-    ) -> None:
+    def __init__(self, weights: Tensor, observation_shape: tuple[int, ...], epsilon: float) -> None:
         super().__init__(weights.shape[1], observation_shape)
         self.epsilon = epsilon
         # In one order of memory, so that a policy read from its file gives the same bits.
@@ -405,12 +400,7 @@ class StatePolicy(PlannedPolicy):
     file_type = "states"
 
     def __init__(
-        self,
-        form: Observations,
-        names: NDArray[np.uint8],
-        weights: Tensor,
-        *,
-        epsilon: float = 0.0,
+        self, form: Observations, names: NDArray[np.uint8], weights: Tensor, *, epsilon: float = 0.0
     ) -> None:
         super().__init__(weights, form.shape, epsilon)
         self.form, self.names = form, names

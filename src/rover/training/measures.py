@@ -134,12 +134,7 @@ class Measures(ABC):
     evaluator: FiniteEvaluator | None = None
 
     def __init__(
-        self,
-        environment: Environment,
-        buffer: Buffer,
-        config: AgentConfig,
-        *,
-        seed: int,
+        self, environment: Environment, buffer: Buffer, config: AgentConfig, *, seed: int
     ) -> None:
         # What policies are rolled out in: another instance, or at the end of the run its own, whose
         # episode is then played again if the run goes on.

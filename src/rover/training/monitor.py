@@ -44,12 +44,7 @@ def check_logs(log: Sequence[Log], run_dir: Path | None) -> None:
 
 @contextmanager
 def monitor(
-    label: str,
-    done: int,
-    total: int,
-    progress_bar: bool,
-    log: Sequence[Log],
-    run_dir: Path | None,
+    label: str, done: int, total: int, progress_bar: bool, log: Sequence[Log], run_dir: Path | None
 ) -> Iterator[list[Report]]:
     """Show a run's progress inside a `with` block, after `done` of `total` steps.
 
