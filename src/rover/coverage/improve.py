@@ -23,7 +23,7 @@ from rover.operators import DenseOperator, Objective, SparseOperator, mirror_des
 from rover.world.counts import Rows
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
 from rover.world.model import LandmarkModel
-from rover.world.net import MOST_ROWS, nearest
+from rover.world.net import DENSITY_WIDTH, MOST_ROWS, Net, nearest
 from rover.world.world import World
 
 # While much is new, the next plan replaces this one long before its last digits matter.
@@ -119,7 +119,12 @@ class PlanningModel:
             most = round(_FINER * most)
         rows, units = model.rows(most, growth=1.1), model.units
         assert rows.landmarks is not None
-        groups, target = model.coverage_groups(rows.landmarks), None
+        groups, target = np.arange(len(rows.landmarks)), None
+        if not units.to_slow.all():  # what each landmark is to cover, as numbers of a net
+            points = rows.landmarks * units.to_slow
+            owner = Net(points[:0], DENSITY_WIDTH).add(points)
+            assert owner is not None  # a net without a limit takes them all
+            groups = owner
         if cover.has_target:
             some = evenly_spaced(len(model.buffer.observations), MOST_ROWS)
             owner = nearest(rows.tree, units.points(some), 1)[1][:, 0]

@@ -85,7 +85,19 @@ class CoverageRun(Agent[RoverConfig]):
         return resolve(super().resolve(config, env), space)
 
     def _configure(self, overrides: Mapping[str, Any]) -> RoverConfig:
-        self._objects, settings = _own_objects(overrides, self.presets[self.preset])
+        names = ("kernel", "encoder", "representation", "cover", "target")
+        settings, preset = dict(overrides), self.presets[self.preset]
+        if isinstance(settings.get("target"), np.ndarray):
+            settings["target"] = tuple(settings["target"].tolist())
+        # The user's own objects, in whose place settings have "custom".
+        self._objects = {name: settings[name] for name in names if callable(settings.get(name))}
+        settings |= dict.fromkeys(self._objects, "custom")
+        for name in names:
+            if settings.get(name, preset.get(name)) == "custom" and name not in self._objects:
+                raise ConfigurationError(
+                    f"{name}='custom' stands for an object of your own: pass it, {name}=..."
+                    + " or --target MODULE:FUNCTION" * (name == "target")
+                )
         config = super()._configure(settings)
         self._target = _target_function(config, self.env, self._objects.get("target"))
         return config
@@ -98,9 +110,8 @@ class CoverageRun(Agent[RoverConfig]):
         self._explores = config.collect == "plan"  # else data comes from the policy
         self.world.chosen = "contexts" if config.contexts and self._explores else config.kind
         self._cover = Cover(self.buffer, self._objects.get("cover", config.cover), self._target)
-        parts = self.world, self._cover, config, space, self._objects
         # None: observations are states.
-        self._representation = seen = _make_representation(*parts, generator, self._batch_rng)
+        self._representation = seen = self._make_representation(generator)
         # Images and long vectors are states as long as they repeat.
         self._suits_data = seen is None and not isinstance(space, gym.spaces.Discrete)
         self._explorer: Explorer | None = None
@@ -119,6 +130,34 @@ class CoverageRun(Agent[RoverConfig]):
             self.buffer.observations, lambda rows, _: self._policy.component_logits(rows, 0)
         )
         return self._uniform
+
+    def _make_representation(self, generator: torch.Generator) -> Representation | None:
+        """The representation that a run begins with. ConfigurationError: an encoder that does not
+        fit the observations."""
+        config, space, objects = self.config, self.spaces.observation, self._objects
+        parts = self.world, self._cover
+        if config.kernel is None:
+            return Scaled(*parts, space) if _is_physical(space) else None
+        parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
+        kernel = objects.get("kernel") or make_kernel(config.kernel, **parameters)
+        if config.representation == "identity":
+            if isinstance(space, gym.spaces.Discrete):
+                return Representation(*parts, state_encoder(space), kernel)
+            return Scaled(*parts, space, kernel)
+        if config.encoder == "custom":
+            encoder = custom_encoder(objects["encoder"], space)
+        else:
+            network = encoder_config(
+                space,
+                architecture=config.encoder,
+                feature_dim=config.feature_dim,
+                hidden_sizes=config.hidden_sizes,
+                normalization=config.normalization,
+            )
+            gain = 1.0 if config.encoder == "paper" else math.sqrt(2.0)
+            encoder = make_encoder(network, generator, gain=gain)
+        loss, rng = objects.get("representation"), self._batch_rng
+        return Learned(*parts, encoder, kernel, loss, config, generator=generator, rng=rng)
 
     def _package(
         self,
@@ -327,68 +366,6 @@ class CoverageRun(Agent[RoverConfig]):
             encoder.requires_grad_(False)
         policy.check_fits(self.env)
         return policy
-
-
-def _own_objects(
-    overrides: Mapping[str, Any], preset: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The user's own kernel, encoder, loss, cover and target among settings, and the settings with
-    "custom" in their place.
-
-    Raises:
-        ConfigurationError: "custom" stands for an object that is not there.
-    """
-    names = ("kernel", "encoder", "representation", "cover", "target")
-    settings = dict(overrides)
-    if isinstance(settings.get("target"), np.ndarray):
-        settings["target"] = tuple(settings["target"].tolist())
-    objects = {name: settings[name] for name in names if callable(settings.get(name))}
-    settings |= dict.fromkeys(objects, "custom")
-    for name in names:
-        if settings.get(name, preset.get(name)) == "custom" and name not in objects:
-            raise ConfigurationError(
-                f"{name}='custom' stands for an object of your own: pass it, {name}=..."
-                + " or --target MODULE:FUNCTION" * (name == "target")
-            )
-    return objects, settings
-
-
-def _make_representation(
-    world: World,
-    cover: Cover,
-    config: RoverConfig,
-    space: gym.Space[Any],
-    objects: Mapping[str, Any],
-    generator: torch.Generator,
-    rng: np.random.Generator,
-) -> Representation | None:
-    """The representation that a run begins with; `objects` are the user's own.
-
-    Raises:
-        ConfigurationError: an encoder that does not fit the observations.
-    """
-    if config.kernel is None:
-        return Scaled(world, cover, space) if _is_physical(space) else None
-    parameters = {} if config.bandwidth is None else {"bandwidth": config.bandwidth}
-    kernel = objects.get("kernel") or make_kernel(config.kernel, **parameters)
-    if config.representation == "identity":
-        if isinstance(space, gym.spaces.Discrete):
-            return Representation(world, cover, state_encoder(space), kernel)
-        return Scaled(world, cover, space, kernel)
-    if config.encoder == "custom":
-        encoder = custom_encoder(objects["encoder"], space)
-    else:
-        network = encoder_config(
-            space,
-            architecture=config.encoder,
-            feature_dim=config.feature_dim,
-            hidden_sizes=config.hidden_sizes,
-            normalization=config.normalization,
-        )
-        gain = 1.0 if config.encoder == "paper" else math.sqrt(2.0)
-        encoder = make_encoder(network, generator, gain=gain)
-    loss = objects.get("representation")
-    return Learned(world, cover, encoder, kernel, loss, config, generator=generator, rng=rng)
 
 
 def _changes_with_episodes(buffer: Buffer) -> bool:

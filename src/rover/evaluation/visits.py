@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rover.arrays import IntArray, evenly_spaced
 from rover.data import Buffer, Collector
-from rover.evaluation.cells import MAX_POINTS, CellNet, Projection
+from rover.evaluation.rollouts import MAX_POINTS, CellNet, Projection
 
 Unit = Literal["states", "observations", "cells"]
 _FIGURES = {"states": "states_seen", "observations": "observations", "cells": "data_cells"}

@@ -26,7 +26,6 @@ from rover.world.counts import Rows
 from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE, DynamicsModel
 from rover.world.net import (
     COVERAGE_LAG,
-    DENSITY_WIDTH,
     GROWTH,
     MOST_ROWS,
     Net,
@@ -370,15 +369,6 @@ class LandmarkModel:
             times[buffer.actions[row]] += n  # more than it was tried
             row = int(buffer.previous[row])
         return [int(action) for action in np.flatnonzero(times > times.min())]
-
-    def coverage_groups(self, points: FloatArray) -> IntArray:
-        """Number (m,) of what each of the points of a net (m, k) is to cover."""
-        to_slow = self.units.to_slow
-        if to_slow.all():
-            return np.arange(len(points))
-        owner = Net(points[:0], DENSITY_WIDTH).add(points * to_slow)
-        assert owner is not None  # a net without a limit takes them all
-        return owner
 
 
 def _terminations_due(n: int) -> int:
