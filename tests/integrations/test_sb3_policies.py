@@ -64,7 +64,7 @@ def make_policy(kind: str, seed: int = 0) -> PlannedPolicy:
             table.intern(observation)
         weights = 2.0 * torch.randn(N_STATES, N_ACTIONS, generator=generator, dtype=torch.float64)
         form = Observations.from_space(env.observation_space)
-        return StatePolicy(form, table.names, weights - 2300.0, {"seed": seed})
+        return StatePolicy(form, table.names, weights - 2300.0)
     encoder = make_encoder(encoder_config(env.observation_space, **ENCODERS[kind]), generator)
     if kind == "pixels":
         encoder.set_centering(np.median(observations, axis=0), 255.0)
@@ -74,7 +74,9 @@ def make_policy(kind: str, seed: int = 0) -> PlannedPolicy:
     # wide enough for features at distances up to 1.7 to share something: at 0.1 the kernel of two
     # different images is below 1e-18, and no gradient would reach the encoder
     kernel = Gaussian(0.1 if kind == "onehot" else 0.5)
-    return CoveragePolicy(encoder, kernel, basis, weights - 2300.0, {"seed": seed})
+    policy = CoveragePolicy(encoder, kernel, basis, weights - 2300.0)
+    policy.details = {"seed": seed}
+    return policy
 
 
 def make_network(kind: str, seed: int, skill_dim: int = 0) -> PolicyNetwork:

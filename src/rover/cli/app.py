@@ -21,23 +21,6 @@ from rover.envs import import_modules
 from rover.errors import RoverError, shorten
 
 
-def _make_app() -> App:
-    """The program; the module of a command is imported when it is run or explained."""
-    app = App(
-        name="rover",
-        help_format="markdown",
-        version_flags=(),
-        suppress_keyboard_interrupt=False,  # which says how to go on
-        default_parameter=Parameter(negative_iterable="", short_alias=False),
-        exit_on_error=False,
-        print_error=False,
-        result_action="return_value",
-    )
-    for name, (module, _) in COMMANDS.items():
-        app.command(f"{module}:{name}", name=name)
-    return app
-
-
 def run(words: Sequence[str]) -> int:
     """Run the command that `words` are, and return the exit code."""
     imports = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
@@ -51,7 +34,19 @@ def run(words: Sequence[str]) -> int:
             asked, others = imports.parse_known_args(words)
             # First: they register the agents and environments that the other words name.
             import_modules(asked.modules)
-            code: int | None = _make_app()(others)
+            app = App(
+                name="rover",
+                help_format="markdown",
+                version_flags=(),
+                suppress_keyboard_interrupt=False,  # which says how to go on
+                default_parameter=Parameter(negative_iterable="", short_alias=False),
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_value",
+            )
+            for name, (module, _) in COMMANDS.items():  # imported when it is run or explained
+                app.command(f"{module}:{name}", name=name)
+            code: int | None = app(others)
             sys.stdout.flush()
             return code or 0
         except BrokenPipeError:

@@ -11,11 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rover.arrays import FloatArray, IntArray
-from rover.coverage.config import RoverConfig
 from rover.data import Buffer
-from rover.envs import FiniteMDP
 from rover.errors import ConfigurationError, require_finite, warn
-from rover.operators import Objective
 
 _Function = Callable[[NDArray[Any]], Any]
 
@@ -103,22 +100,3 @@ def _target_weights(returned: Any, n: int) -> FloatArray:
             f"{weights.dtype} of shape {weights.shape}: {weights!s:.80}"
         )
     return weights.astype(np.float64)
-
-
-def _objective_of(
-    config: RoverConfig, problem: FiniteMDP, target: Callable[[NDArray[Any]], Any] | None
-) -> Objective:
-    """J of policies in a finite problem, by the weights of its observations; ConfigurationError:
-    all are 0."""
-    if config.cover or config.contexts:
-        whose = "states alike, whatever cover and target say"
-        if config.contexts:
-            whose = "contexts, of the policy without its memory: with it, roll-outs measure it"
-        warn(f"coverage, J and J/J* are of all {whose}", stacklevel=2)
-    if target is None or config.cover is not None:
-        return Objective()
-    states = problem.observations
-    weights = _target_weights(target(states.copy()), len(states))
-    if not weights.any():
-        raise ConfigurationError("target is 0 at every state of the environment")
-    return Objective(np.asarray(weights / weights.sum()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
@@ -16,13 +15,13 @@ from torch import Tensor
 
 from rover.contexts.explorer import LARGEST_LIST, ContextExplorer
 from rover.coverage.config import RoverConfig, _is_physical, resolve
-from rover.coverage.cover import Cover, _objective_of
+from rover.coverage.cover import Cover, _target_weights
 from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
 from rover.coverage.represent import Learned, Representation, Scaled, Slow
 from rover.data import Buffer
 from rover.envs import FiniteMDP, Spaces, finite_dynamics
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError, warn
 from rover.evaluation.aliasing import aliasing_of
 from rover.features import (
     Encoder,
@@ -181,7 +180,18 @@ class CoverageRun(Agent[RoverConfig]):
         return CoveragePolicy(encoder, seen.kernel, basis, weights, epsilon=epsilon)
 
     def _objective(self, problem: FiniteMDP) -> Objective:
-        return _objective_of(self.config, problem, self._target)
+        config, target, states = self.config, self._target, problem.observations
+        if config.cover or config.contexts:
+            whose = "states alike, whatever cover and target say"
+            if config.contexts:
+                whose = "contexts, of the policy without its memory: with it, roll-outs measure it"
+            warn(f"coverage, J and J/J* are of all {whose}", stacklevel=3)
+        if target is None or config.cover is not None:
+            return Objective()
+        weights = _target_weights(target(states.copy()), len(states))
+        if not weights.any():
+            raise ConfigurationError("target is 0 at every state of the environment")
+        return Objective(np.asarray(weights / weights.sum()))
 
     @abstractmethod
     def _improve(self) -> tuple[Policy, Improvement]:
@@ -202,7 +212,7 @@ class CoverageRun(Agent[RoverConfig]):
     def _switch(self, kind: Literal["contexts", "poses"] | None, why: str) -> None:
         """Take the world for one of another kind from now on, and say why."""
         self.world.chosen, self._best = kind, None
-        warnings.warn(f"step {self.num_timesteps}: {why}", RoverWarning, stacklevel=3)
+        warn(f"step {self.num_timesteps}: {why}", stacklevel=3)
         self._suit()
 
     def _plan_and_follow(self) -> dict[str, Any]:

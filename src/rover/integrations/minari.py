@@ -76,7 +76,15 @@ def export_minari(
     check_same_spaces(buffer, env)
     if len(buffer) == 0:
         raise ConfigurationError("there is no transition to export: the buffer is empty")
-    spec = _portable_spec(env)
+    # A spec with which others can make it again names no file of this machine.
+    made = id_and_kwargs(env)
+    spec = None if made is None else make_env(*made).spec
+    if spec is None:
+        warn(
+            f"the environment {env} cannot be made from an id and arguments that a file can hold: "
+            "recover_environment() will not work on the data set",
+            stacklevel=2,
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of authors and the like that are missing
         written = minari.create_dataset_from_buffers(
@@ -88,20 +96,8 @@ def export_minari(
             **about,
         )
     # Given the environment, Minari would make it once more.
-    written.storage.update_metadata({"env_spec": spec} if spec else {})
+    written.storage.update_metadata({"env_spec": spec.to_json()} if spec else {})
     return minari.load_dataset(dataset_id)
-
-
-def _portable_spec(env: gym.Env[Any, Any]) -> str | None:
-    """The spec of `env` with which others can make it again, as JSON; or None with a warning."""
-    if (made := id_and_kwargs(env)) is not None and (spec := make_env(*made).spec) is not None:
-        return spec.to_json()  # which names no file of this machine
-    warn(
-        f"the environment {env} cannot be made from an id and arguments that a file can hold: "
-        "recover_environment() will not work on the data set",
-        stacklevel=3,
-    )
-    return None
 
 
 def _episodes(buffer: Buffer) -> Iterator[Any]:
