@@ -125,7 +125,8 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
             for pair, end in enumerate(to):
                 if end >= 0:
                     away[end] = min(away[end], away[pair // 4] + 1)
-        left = counts._longest - counts._age
+        age = len(agent.buffer.rows_of(agent._collector.episode))
+        left = counts._longest - age
         worth = {
             pair: (away[pair // 4] + 1, foretold.unknown_around(pair))
             for pair in sorted(foretold.ends)
@@ -133,10 +134,12 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
         }
         if not worth:
             continue
-        path, state = counts.most_novel_path(begin, np.random.default_rng(0)), begin
+        path, pair = counts.most_novel_path(begin, np.random.default_rng(0), age)
+        state = begin
         for action in path[:0:-1]:
             state = to[4 * state + action]
-        assert worth[4 * state + path[0]] == min(worth.values())
+        assert pair == 4 * state + path[0]
+        assert worth[pair] == min(worth.values())
         assert len(path) == min(worth.values())[0]
         n_found += 1
     assert n_found >= 3

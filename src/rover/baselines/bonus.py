@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 from torch import Tensor
 
@@ -126,8 +127,8 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             )
         self._reward_moments = RunningMoments(1)
         self._evaluation_skills: Tensor | None = None
+        self._skills: dict[int, NDArray[np.float32]] = {}  # of episodes in progress
         if skill_dim:
-            self._skill = self._reward.sample_skill(self._rng)
             rng = np.random.default_rng([self.seed, 4])
             # Drawn once, from a stream of their own: figures of a run differ by its policies, not
             # by skills.
@@ -138,7 +139,12 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         return self._package()
 
     def _act(self, observation: int) -> int:
-        config = self.config
+        config, episode = self.config, self._collector.episode
+        if self._skill_dim() and episode not in self._skills:
+            self._skills[episode] = self._reward.sample_skill(self._rng)
+        if self._skill is not (skill := self._skills.get(episode)):
+            self._skill = skill
+            self._tabulated.forget()
         is_seeding = self.num_timesteps < config.seed_steps
         if is_seeding or self._rng.random() < config.exploration_epsilon:
             return int(self._rng.integers(self.buffer.n_actions))
@@ -155,12 +161,12 @@ class BonusAgent(Agent[BonusConfig[Any]]):
 
     def _observe(self, row: int, *, done: bool) -> None:
         reached = self.buffer.observations.rows[self.buffer.successors[row]]
-        self._reward.note(reached, done=done)
-        every = self.config.skill_every
-        is_due = done or (every is not None and self.num_timesteps % every == 0)
-        if self._skill is not None and is_due:
-            self._skill = self._reward.sample_skill(self._rng)
-            self._tabulated.forget()
+        episode, every = int(self.buffer.episodes[row]), self.config.skill_every
+        self._reward.note(reached, done=done, episode=episode)
+        if done:
+            self._skills.pop(episode, None)
+        if every is not None and self.num_timesteps % every == 0:
+            self._skills.clear()
 
     def _update(self) -> dict[str, Any] | None:
         """One update of reward and learner when due; figures when a snapshot is."""
@@ -244,7 +250,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
             "learner": self._learner.state(),
             "reward": self._reward.state(),
             "reward_moments": copied_tensors(self._reward_moments.state_dict()),
-            "skill": self._skill,
+            "skills": {str(episode): skill for episode, skill in self._skills.items()},
             "figures": self._figures_of_update,
         }
 
@@ -253,7 +259,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         self._reward.load_state(state["reward"])
         moments = dict(self._reward_moments.named_buffers())
         restore_tensors(moments, state["reward_moments"], owner="the scale of the rewards")
-        self._skill = state["skill"]
+        self._skills = {int(episode): skill for episode, skill in state["skills"].items()}
         self._figures_of_update = dict(state["figures"])
         self._tabulated.forget()
         self._policy = self._package()

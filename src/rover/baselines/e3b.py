@@ -43,25 +43,23 @@ class _E3bReward(IntrinsicReward[_E3bConfig]):
         self._head = make_mlp(2 * width, hidden, self.n_actions, generator=generator)
         self._optimizer = self._adam(self.config.learning_rate)
         self._bonuses: list[float] = []  # of all steps
-        self._begin_episode()
+        self._inverses: dict[int, Tensor] = {}  # C⁻¹ of episodes in progress
 
-    def _begin_episode(self) -> None:
-        """C⁻¹ of the ridge alone."""
-        self._inverse = torch.eye(self.config.feature_dim, device="cpu") / self.config.ridge
-
-    def note(self, observation: NDArray[Any], *, done: bool) -> None:
+    def note(self, observation: NDArray[Any], *, done: bool, episode: int = 0) -> None:
         """Take in the leverage of what was reached, which the ellipsoid then has."""
         # With the features of this moment, as published: later ones would make another ellipsoid.
         with torch.no_grad():
             reached = as_tensor(np.asarray(observation)[None]).to(self._device)
             features = self._encoder(reached)[0].cpu()
-        along = self._inverse @ features
+        inverse = self._inverses.pop(episode, None)
+        if inverse is None:  # of the ridge alone
+            inverse = torch.eye(self.config.feature_dim, device="cpu") / self.config.ridge
+        along = inverse @ features
         bonus = float(features @ along)
         # C⁻¹ of the next step, by Sherman and Morrison's formula.
-        self._inverse -= torch.outer(along / (1.0 + bonus), along)
         self._bonuses.append(bonus)
-        if done:
-            self._begin_episode()
+        if not done:
+            self._inverses[episode] = inverse - torch.outer(along / (1.0 + bonus), along)
 
     def _learn(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """One gradient step of the features."""
@@ -82,13 +80,14 @@ class _E3bReward(IntrinsicReward[_E3bConfig]):
     def state(self) -> dict[str, Any]:
         """Everything that updates and steps change, copied."""
         bonuses = torch.tensor(self._bonuses, dtype=torch.float64)
-        return {"networks": super().state(), "bonuses": bonuses, "episode": self._inverse.clone()}
+        inverses = {str(episode): inverse for episode, inverse in self._inverses.items()}
+        return {"networks": super().state(), "bonuses": bonuses, "inverses": inverses}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state` returned; what follows has the same bits."""
         super().load_state(state["networks"])
         self._bonuses = state["bonuses"].tolist()
-        self._inverse = state["episode"].clone()
+        self._inverses = {int(episode): each for episode, each in state["inverses"].items()}
 
 
 class _E3b(BonusAgent):

@@ -67,7 +67,8 @@ class _Mepol(Agent[_MepolConfig]):
 
     The policy acts as it is, without seed steps or ε-greedy actions, since the importance weights
     hold for its own actions only; it begins uniform. A trajectory is an episode, cut after
-    200 steps where they have no limit.
+    200 steps where they have no limit. Of several episodes in progress when the policy changes,
+    the rest is a trajectory.
 
     States of grid worlds lie at their (x, y) in cells, whatever the observation, and vectors where
     their elements say, scaled to [0, 1] by the bounds of the space, or by the range seen so far
@@ -125,46 +126,53 @@ class _Mepol(Agent[_MepolConfig]):
 
     def _begin_batch(self) -> None:
         """The policy has changed: forget its table and the trajectories of the one before."""
-        self._first_row = len(self.buffer)
-        self._lengths: list[int] = []  # of whole trajectories
-        self._begun = 0  # steps of the one in progress
+        # Copies have chosen their next actions by the policy before, all but the latest.
+        self._first_row = len(self.buffer) + self.config.num_envs - 1
+        self._whole: list[list[int]] = []  # rows of each whole trajectory
+        self._begun: dict[int, list[int]] = {}  # of those in progress, by the episode
         self._tabulated.forget()
 
     def _act(self, observation: int) -> int:
         return self._tabulated.sample(observation, self._rng)
 
     def _observe(self, row: int, *, done: bool) -> None:
-        self._begun += 1
-        if done or self._begun == self._horizon:
-            self._lengths.append(self._begun)
-            self._begun = 0
+        if row < self._first_row:
+            return
+        episode = int(self.buffer.episodes[row])
+        rows = self._begun.setdefault(episode, [])
+        rows.append(row)
+        if done or len(rows) == self._horizon:
+            self._whole.append(self._begun.pop(episode))
 
     def _update(self) -> dict[str, Any] | None:
         """Search for a better policy once a batch is complete; figures if there was a search."""
-        if len(self._lengths) < self.config.n_trajectories:
+        if len(self._whole) < self.config.n_trajectories:
             return None
-        buffer, first, config = self.buffer, self._first_row, self.config
-        batch_steps = len(buffer) - first
+        buffer, whole, config = self.buffer, np.concatenate(self._whole), self.config
         with self.stopwatch("estimate"):
-            points = self._points(buffer.successors[first:])
+            points = self._points(buffer.successors[whole])
             neighbourhoods = _Neighbourhoods(points, config.n_neighbors)
         # Only while the policy is uniform does another input leave it as it is.
         if self._optimizer.n_updates == 0 and self._network.encoder.has_centering:
             self._network.encoder.set_centering(*input_statistics(buffer.observations.rows))
-        distinct, index = np.unique(buffer.inputs[first:], return_inverse=True)
+        distinct, index = np.unique(buffer.inputs[whole], return_inverse=True)
         observations = as_tensor(buffer.observations.rows[distinct])  # (m, *shape)
-        rows, actions = torch.from_numpy(index), torch.from_numpy(buffer.actions[first:].copy())
+        rows, actions = torch.from_numpy(index), torch.from_numpy(buffer.actions[whole])
 
         def action_log_probs() -> Tensor:
             return torch.log_softmax(self._network(observations), dim=1)[rows, actions]
 
         with self.stopwatch("improve"):
             figures = _maximize_entropy(
-                self._optimizer, action_log_probs, self._lengths, neighbourhoods, config
+                self._optimizer,
+                action_log_probs,
+                [*map(len, self._whole)],
+                neighbourhoods,
+                config,
             )
         self._begin_batch()
         self._policy = self._package()
-        return figures | {"batch_steps": batch_steps}
+        return figures | {"batch_steps": len(whole)}
 
     def _points(self, states: IntArray) -> FloatArray:
         """Places (n, p) of the observations with these indices (n,)."""

@@ -94,9 +94,9 @@ class IntrinsicReward(nn.Module, ABC, Generic[_ConfigT]):
         """The skills that a policy is measured with: 16, or all of them where they are few."""
         return np.stack([self.sample_skill(rng) for _ in range(16)])
 
-    def note(self, observation: NDArray[Any], *, done: bool) -> None:
-        """Take in a step as it is made, by the observation that it reached, and `done` if the
-        episode ended there: for rewards that depend on it."""
+    def note(self, observation: NDArray[Any], *, done: bool, episode: int = 0) -> None:
+        """Take in a step as it is made, by the observation that it reached and the number of its
+        episode, and `done` if that ended there: for rewards that depend on it."""
 
     def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Reward of each transition as it was before the step, (n,) float32 without gradient; and

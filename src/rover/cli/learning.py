@@ -39,6 +39,7 @@ def pretrain(
     steps: words.Count | None = None,
     env: words.Env = (),
     target: words.OwnFunction | None = None,
+    num_envs: words.Count | None = None,
     making: words.Making = _MAKING,
 ) -> None:
     """Pretrain on an environment without its reward.
@@ -66,6 +67,8 @@ def pretrain(
         steps: environment steps [default: 3000 with preset default, 10000 with others]
         target: function of yours, target(observations) -> weights, that returns the wanted share
             of each observation, relative to the others [default: all alike]
+        num_envs: copies of the environment that are stepped at once; in processes with --set
+            env_processes=true [default: 1]
     """
     from rover.baselines import make_agent, preset_of
 
@@ -75,6 +78,8 @@ def pretrain(
     options = dict(making.settings)
     if target is not None:
         options["target"] = target
+    if num_envs is not None:
+        options["num_envs"] = num_envs
     made = make_agent(
         agent, env_id, preset, env_kwargs=dict(env), seed=making.seed, run_dir=folder, **options
     )

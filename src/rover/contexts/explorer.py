@@ -30,6 +30,7 @@ from rover.contexts.memory import (
     ridge_inverse,
 )
 from rover.data import Buffer
+from rover.data.copies import Episodic
 from rover.world.net import MOST_ROWS
 
 LARGEST_LIST = 4096
@@ -49,7 +50,7 @@ _FEWEST_REPEATS = 5
 """Tries from which on their share of the first try's value is estimated."""
 
 
-class ContextExplorer:
+class ContextExplorer(Episodic):
     """Plans on the graph of the episode, with exploration values from all episodes.
 
     It is a function of the buffer alone: one that is made later learns from the stored transitions,
@@ -60,10 +61,12 @@ class ContextExplorer:
         memory: of the episode; None between two.
     """
 
+    _of_episode = "memory", "_covariance"
+
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self.model: ExplorationValueModel | None = None
-        self.memory: EpisodeMemory | None = None
+        self._forget_episodes()
         self._tries: list[tuple[int, float]] = []
         """First tries of each episode: row, and the novelty of the arrival within the episode."""
         self._repeats: FloatArray = np.zeros((MOST_TRIES + 1, 3))
@@ -94,18 +97,23 @@ class ContextExplorer:
         """The action at an observation, by its index, with the largest value; ties drawn."""
         return (self.memory or self._begin(observation)).act(self.kept, rng)
 
+    def _begin_episode(self) -> None:
+        self.memory: EpisodeMemory | None = None
+        self._covariance = np.empty((0, 0), np.float32)  # inverse, of its arrivals
+
     def _begin(self, observation: int) -> EpisodeMemory:
         """A memory of the episode that begins in an observation."""
         self.memory = memory = EpisodeMemory(self._buffer.n_actions, self.model)
         if self.model is not None:
             unit = np.eye(len(self.model.weights), dtype=np.float32)
-            self._episode = unit / np.float32(_NOVELTY_RIDGE)
+            self._covariance = unit / np.float32(_NOVELTY_RIDGE)
         memory.node, _ = memory.see(self._buffer.observations.rows[observation])
         return memory
 
     def _take_in(self) -> None:
         """Learn from the next transition of the buffer, and fit anew when that is due."""
         buffer, row = self._buffer, self._n_seen
+        self.turn_to(int(buffer.episodes[row]))
         action, ends = int(buffer.actions[row]), bool(buffer.terminated[row])
         memory = self.memory or self._begin(int(buffer.inputs[row]))
         node = memory.node
@@ -115,7 +123,7 @@ class ContextExplorer:
         if self.model is not None:
             if is_new or ends:
                 features = memory.features[reached]
-                within = 1.0 - 1.0 / fold_in(self._episode, features)[1]
+                within = 1.0 - 1.0 / fold_in(self._covariance, features)[1]
                 marked = np.append(features, np.float32(ends))
                 target = 0.5 * within + 0.5 * (1.0 - 1.0 / fold_in(self._arrivals, marked)[1])
                 if not ends:
@@ -128,7 +136,7 @@ class ContextExplorer:
         memory.move(action, reached, is_new=is_new, ends=ends)
         self._n_seen += 1
         if ends or buffer.truncated[row]:
-            self.memory = None
+            self._end_episode()
         if self._n_seen >= self._due:
             self._due = self._n_seen * _GROWTH
             self._fit()
@@ -166,5 +174,7 @@ class ContextExplorer:
             _ONWARD * (new & ~ends),
             sweeps=4,
         )
-        if self.memory is not None:
-            self._episode = ridge_inverse(self.memory.renew(model), _NOVELTY_RIDGE)
+        for episode in [*self._held, self._turned_to]:
+            self.turn_to(episode)
+            if self.memory is not None:
+                self._covariance = ridge_inverse(self.memory.renew(model), _NOVELTY_RIDGE)

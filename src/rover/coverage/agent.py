@@ -69,6 +69,7 @@ class Rover(CoverageRun):
                 if inferred is not None:
                     return inferred
             if self._explorer is not None:
+                self._explorer.turn_to(self._collector.episode)
                 action = self._explorer.act(observation, rng)
                 if action is not None:
                     return action

@@ -19,6 +19,7 @@ from rover.contexts.explorer import ContextExplorer
 from rover.coverage.config import RoverConfig
 from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
+from rover.data.copies import Episodic
 from rover.operators.values import TIE, Values
 from rover.world.counts import Counts, Rows, exploration_values
 from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE
@@ -39,9 +40,11 @@ _MOST_PLANNED = 3
 MountainCar's flag later; in four, it explores a maze in a third fewer steps."""
 
 
-class _StateExplorer:
+class _StateExplorer(Episodic):
     """Plans over exact states, counted in `model`, to what is novel. Only what contradicts a plan
-    makes it anew."""
+    makes it anew. Of several episodes in progress each heads for another pair, if there are any."""
+
+    _of_episode = "_path", "_exhausted", "_end"
 
     def __init__(self, model: Counts, buffer: Buffer) -> None:
         self.model, self._buffer = model, buffer
@@ -49,10 +52,14 @@ class _StateExplorer:
 
     def forget_plan(self) -> None:
         self._plan: Values | None = None
+        self._forget_episodes()
+
+    def _begin_episode(self) -> None:
         self._path: list[int] = []
-        self._exhausted = False
+        self._exhausted, self._end = False, -1
 
     def observe(self, row: int, *, done: bool) -> None:
+        self.turn_to(int(self._buffer.episodes[row]))
         # Predictions on a lattice may change with a transition, wherever it happened (D48).
         has_grown = self.model.extend()
         is_news = self.model.add(row) or has_grown
@@ -62,15 +69,20 @@ class _StateExplorer:
             self._plan is not None and self._novelty[x, action] >= self._plan.actions[x].max()
         ):
             self._plan = None
-        if is_news or done:
-            self._exhausted = False
-            self._path.clear()
+        if is_news:
+            self._forget_episodes()
+        elif done:
+            self._end_episode()
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         if self.model.extend():
             self._plan, self._exhausted = None, False
         if not (self.model.varied or self._path or self._exhausted):
-            self._path = self.model.most_novel_path(observation, rng)
+            others = {end for *_, end in self._held.values()}
+            age = len(self._buffer.rows_of(self._turned_to))
+            self._path, self._end = self.model.most_novel_path(observation, rng, age, others)
+            if others and not self._path:
+                self._path, self._end = self.model.most_novel_path(observation, rng, age)
             self._exhausted = not self._path
         if self._path:
             return self._path.pop()
@@ -84,13 +96,15 @@ class _StateExplorer:
         return _drawn_best(values, rng) if values.max() >= _LEAST_NOVELTY else None
 
 
-class LandmarkExplorer:
+class LandmarkExplorer(Episodic):
     """Plans over the landmarks of a dynamics model, at most so many, to what is novel.
 
     The model is made of `sums`, as of :meth:`~rover.world.world.World.landmarks`. A search from the
     current state, by default in more than three dimensions, chooses in place of the plan, and one
-    for contacts before both.
+    for contacts before both. Where other episodes in progress head for counts as visited.
     """
+
+    _of_episode = "_path", "_sequence", "_ahead"
 
     def __init__(
         self,
@@ -111,18 +125,28 @@ class LandmarkExplorer:
         self._plan: Values | None = None
         self._known: tuple[LandmarkModel, Rows] | None = None
         self._n_planned = self._n_fitted = 0
-        self._begin_episode()
+        self._forget_episodes()
+        if self._contacts is not None:
+            self._contacts.forget_plan()
+
+    def turn_to(self, episode: int) -> None:
+        """Go on with an episode, by its number."""
+        super().turn_to(episode)
+        if self._contacts is not None:
+            self._contacts.turn_to(episode)
 
     def _begin_episode(self) -> None:
         self._path: list[int] = []
         self._sequence: ActionSequence | None = None
-        if self._contacts is not None:
-            self._contacts.forget_plan()
+        self._ahead: FloatArray | None = None
 
     def observe(self, row: int, *, done: bool) -> None:
         """Take note of the transition in row `row` of the buffer; `done` if its episode ended."""
         if done:
-            self._begin_episode()
+            self.turn_to(int(self._buffer.episodes[row]))
+            self._end_episode()
+            if self._contacts is not None:
+                self._contacts.end()
 
     def act(self, observation: int, rng: np.random.Generator) -> int:
         """The next action at an observation, by its index."""
@@ -137,8 +161,17 @@ class LandmarkExplorer:
         if self._search or (self._search is None and is_wide):
             self._look_ahead(observation, plan, model, rows)
             return self._path.pop()
-        onward, novelty = model.ahead(observation, rows, plan.states)
-        return _drawn_best((1.0 - self._discount) * novelty + self._discount * onward, rng)
+        ahead, onward, novelty = model.ahead(observation, rows, plan.states, self._others(model))
+        values = (1.0 - self._discount) * novelty + self._discount * onward
+        action = _drawn_best(values, rng)
+        self._ahead = ahead[action : action + 1]
+        return action
+
+    def _others(self, model: LandmarkModel) -> FloatArray:
+        """Points (t, d) that other episodes in progress head for."""
+        d = len(model.units.kept)
+        points = [ahead for *_, ahead in self._held.values() if ahead is not None]
+        return np.concatenate([np.empty((0, d)), *(p for p in points if p.shape[1] == d)])
 
     def _look_ahead(self, observation: int, plan: Values, model: LandmarkModel, rows: Rows) -> None:
         """Search for an action sequence where there is none, or its first action led elsewhere."""
@@ -150,8 +183,9 @@ class LandmarkExplorer:
                 self._path.clear()
         if not self._path:
             self._sequence = model.most_novel_sequence(
-                observation, rows, plan.states, self._discount
+                observation, rows, plan.states, self._discount, self._others(model)
             )
+            self._ahead = self._sequence.points
             # Two actions are followed, in reverse: the last is popped first.
             self._path = np.repeat(self._sequence.actions[1::-1], ACTION_REPEAT).tolist()
             if self._sequence.alive < 0.9:  # an end is averted step by step, not three at a time

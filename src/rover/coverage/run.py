@@ -263,11 +263,11 @@ class CoverageRun(Agent[RoverConfig]):
 
     def _pose_explorer(self) -> PoseExplorer | None:
         """An explorer that infers positions from all views so far; None where settings say what
-        plans are made on, or observations are no views."""
+        plans are made on, of several copies, or where observations are no views."""
         config = self.config
         given = config.kind, config.contexts, config.kernel, config.cover, config.target
         is_open = given == (None,) * len(given) and self.measures.evaluator is None
-        if not (is_open and self._explores):
+        if not (is_open and self._explores and config.num_envs == 1):
             return None
         poses = PoseExplorer.of(self.buffer, self.spaces.observed)
         if poses is not None and poses.tracker is not None:

@@ -93,7 +93,7 @@ def draw_transitions(
     """
     if draw == "transitions":
         return rng.integers(0, len(buffer), size=n)
-    order = np.argsort(buffer.episodes, kind="stable")  # episode by episode
+    order = buffer.by_episode
     begins = np.flatnonzero(np.diff(buffer.episodes[order], prepend=-1))
     behind = np.append(begins[1:], len(order))
     # An unfinished episode would be drawn from more often than its length deserves.

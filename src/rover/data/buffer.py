@@ -41,6 +41,7 @@ class Buffer:
         action_set: (A, *action shape), what the actions are where the environment takes numbers;
             None: they are Discrete.
         form: of the observations, where they are stored in another form than they are returned.
+        interleaved: whether several episodes are in progress at once; else one follows the other.
 
     Attributes:
         observations: the table of distinct observations.
@@ -56,6 +57,7 @@ class Buffer:
         episodes: (n,) int64, number of its episode, from 0.
         previous: (n,) int64, row of the transition before it within its episode, −1 of the first.
         following: (n,) int64, row of the one after it within its episode, −1 of the latest.
+        latest: latest row of each episode in progress that has any, by the episode's number.
     """
 
     inputs: IntArray
@@ -69,6 +71,7 @@ class Buffer:
     episodes: IntArray
     previous: IntArray
     following: IntArray
+    latest: dict[int, int]
     _merged: TransitionCounts | None
 
     def __init__(
@@ -81,6 +84,7 @@ class Buffer:
         skill_dim: int = 0,
         action_set: NDArray[Any] | None = None,
         form: StoredForm | None = None,
+        interleaved: bool = False,
     ) -> None:
         self.form = form
         self.observations = ObservationTable(observation_shape, np.dtype(observation_dtype))
@@ -98,21 +102,23 @@ class Buffer:
             recorded["rewards"] = np.empty(0, np.float64)
         if skill_dim:
             recorded["skills"] = np.empty((0, skill_dim), np.float32)
+        if interleaved:
+            recorded["episodes"] = np.empty(0, np.int64)
         self._recorded = tuple(recorded)
         self._starts: list[int] = []
         self._hold(recorded)
 
     @classmethod
-    def of(cls, spaces: Spaces, *, rewards: bool = False, skill_dim: int = 0) -> Buffer:
-        """An empty buffer of the observations and actions of an environment."""
+    def of(cls, spaces: Spaces, **columns: Any) -> Buffer:
+        """An empty buffer of the observations and actions of an environment; `rewards`,
+        `skill_dim` and `interleaved` as of the class."""
         return cls(
             spaces.shape,
             spaces.dtype,
             spaces.n_actions,
-            rewards=rewards,
-            skill_dim=skill_dim,
             action_set=spaces.actions,
             form=spaces.form if isinstance(spaces.observed, Dict | Tuple) else None,
+            **columns,
         )
 
     @classmethod
@@ -246,6 +252,8 @@ class Buffer:
             index = np.array([whole.observations.intern(row) for row in table.rows], np.int64)
             columns = buffer.state()
             columns["truncated"] |= (buffer.following < 0) & ~columns["terminated"]
+            for name in buffer._recorded:
+                columns[name] = columns[name][buffer.by_episode]
             for name in ("inputs", "successors", "starts"):
                 columns[name] = index[columns[name]]
             # A start whose episode has no step yet is left out.
@@ -258,19 +266,22 @@ class Buffer:
     def _hold(self, recorded: Mapping[str, NDArray[Any]]) -> None:
         """Hold recorded columns, and those that follow from them.
 
-        Nothing but this, :meth:`add` and :meth:`rows_of` relies on the order of the rows: a
-        transition follows the one in the row before, unless that one ended its episode.
+        Nothing but this and :meth:`add` relies on the order of the rows: unless there is a column
+        of episodes, a transition follows the one in the row before, if that did not end its own.
         """
         self._length = n = len(recorded["inputs"])
-        is_end, rows = recorded["terminated"] | recorded["truncated"], np.arange(n)
-        begins = np.append(True, is_end)[:n]
-        self._columns = {
-            **recorded,
-            "is_end": is_end,
-            "episodes": np.cumsum(begins) - 1,
-            "previous": np.where(begins, -1, rows - 1),
-            "following": np.where(np.append(begins[1:], True)[:n], -1, rows + 1),
-        }
+        is_end = recorded["terminated"] | recorded["truncated"]
+        episodes = recorded.get("episodes", np.cumsum(np.append(False, is_end)[:n]))
+        order = np.argsort(episodes, kind="stable")
+        goes_on = np.diff(episodes[order]) == 0
+        before, after = order[:-1][goes_on], order[1:][goes_on]
+        previous, following = np.full((2, n), -1)
+        previous[after], following[before] = before, after
+        # Recorded columns first, in their order.
+        follow = {"is_end": is_end, "episodes": episodes, "previous": previous}
+        self._columns = {**recorded, **follow, "following": following}
+        open_ends = np.flatnonzero((following < 0) & ~is_end)
+        self.latest = dict(zip(episodes[open_ends].tolist(), open_ends.tolist(), strict=True))
         self._n_merged, self._merged = 0, None
         self._set_views()
 
@@ -297,22 +308,27 @@ class Buffer:
         *,
         reward: float | None = None,
         skill: NDArray[np.float32] | None = None,
+        episode: int | None = None,
     ) -> None:
-        """Record one transition between observation indices; `reward` and `skill` where kept."""
+        """Record one transition between observation indices; `reward` and `skill` where kept, and
+        number of its `episode` where several are in progress."""
         row, columns = self._length, self._columns
         if row == len(columns["inputs"]):
             for name, column in columns.items():
                 columns[name] = np.resize(column, (2 * row or FIRST_CAPACITY, *column.shape[1:]))
-        begins = row == 0 or columns["is_end"][row - 1]
-        if not begins:
-            columns["following"][row - 1] = row
-        episode = columns["episodes"][row - 1] + begins if row else 0
-        follows = terminated or truncated, episode, -1 if begins else row - 1, -1
-        # In the order of the columns.
-        optional = [x for x in (reward, skill) if x is not None]
-        values = [observation, action, successor, terminated, truncated, *optional, *follows]
-        for column, value in zip(columns.values(), values, strict=True):
-            column[row] = value
+        if episode is None:
+            episode = int(columns["episodes"][row - 1] + columns["is_end"][row - 1]) if row else 0
+        is_end, before = terminated or truncated, self.latest.pop(episode, -1)
+        if before >= 0:
+            columns["following"][before] = row
+        if not is_end:
+            self.latest[episode] = row
+        values: dict[str, Any] = {"inputs": observation, "actions": action, "successors": successor}
+        values |= {"terminated": terminated, "truncated": truncated, "is_end": is_end}
+        values |= {"rewards": reward, "skills": skill, "episodes": episode}
+        values |= {"previous": before, "following": -1}
+        for name, column in columns.items():
+            column[row] = values[name]
         self._length += 1
         self._set_views()
 
@@ -328,7 +344,14 @@ class Buffer:
 
     def rows_of(self, episode: int) -> IntArray:
         """Rows of the transitions of an episode, in the order in which they were made."""
+        if "episodes" in self._recorded:
+            return np.flatnonzero(self.episodes == episode)
         return np.arange(*np.searchsorted(self.episodes, [episode, episode + 1]))
+
+    @property
+    def by_episode(self) -> IntArray:
+        """All rows (n,), one episode after the other."""
+        return np.argsort(self.episodes, kind="stable")
 
     @property
     def n_episodes(self) -> int:
@@ -458,6 +481,7 @@ class Buffer:
                 skill_dim=columns["skills"].shape[1] if "skills" in columns else 0,
                 action_set=stored.get("action_set"),
                 form=None if described is None else StoredForm.of(described_space(described)),
+                interleaved="episodes" in columns,
             )
             buffer.load_state(columns)
         if len(buffer) == 0:

@@ -85,7 +85,9 @@ def _ends(made: Buffer) -> Iterator[str]:
             f"{which}=True alone"
         )
     ends = made.successors[made.is_end]
-    begun = made.episode_starts[1 : 1 + len(ends)]
+    # Behind each end another episode begins; several may have begun at once before.
+    n_first = max(1, len(made.episode_starts) - len(ends))
+    begun = made.episode_starts[n_first:][: len(ends)]
     last = ends[: len(begun)]
     if len(last) >= 3 and (last == begun).all() and len(np.unique(last)) > 1:
         yield (

@@ -44,15 +44,16 @@ def relabel(buffer: Buffer, reward: RewardFunction) -> Buffer:
     over[buffer.successors[terminated]] = True
     kept = ~over[buffer.inputs]
     # An episode is cut before what is left out, unless the task ends there by itself.
-    previous, following = buffer.previous, buffer.following
+    previous, following, order = buffer.previous, buffer.following, buffer.by_episode
     is_cut = (following >= 0) & ~kept[following]
+    is_cut[order[:-1]] |= following[order[:-1]] < 0
     truncated = (buffer.is_end | is_cut) & ~terminated
     begins = kept & ((previous < 0) | ~kept[previous] | terminated[previous])
-    rows, task = np.flatnonzero(kept), buffer.emptied(rewards=True)
+    rows, task = order[kept[order]], buffer.emptied(rewards=True)
     task.load_state(
         {
             "observations": buffer.observations.rows,
-            "starts": buffer.inputs[begins],
+            "starts": buffer.inputs[rows[begins[rows]]],
             "inputs": buffer.inputs[rows],
             "actions": buffer.actions[rows],
             "successors": buffer.successors[rows],

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from types import MethodType
-from typing import Any, SupportsFloat, cast
+from typing import Any, NamedTuple, SupportsFloat, cast
 
 import gymnasium as gym
 import numpy as np
@@ -22,6 +23,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
+from rover.data.copies import Copies, Remote
 from rover.data.kinds import kinds_of
 from rover.envs import Spaces
 from rover.errors import (
@@ -180,34 +182,55 @@ class _Arrival:
         return True, first if first <= n_steps else None
 
 
+class _Chosen(NamedTuple):
+    """An action whose transition is not recorded yet, and the skill by which it was chosen."""
+
+    action: int
+    skill: NDArray[np.float32] | None
+
+
 class Collector:
-    """Steps one environment and records every transition; no transition crosses a reset.
+    """Steps an environment, or several copies of it, and records every transition; no transition
+    crosses a reset.
+
+    Copies take turns. Each has an episode of its own, and its next action is chosen when its latest
+    transition has been recorded; then the transition of the next copy is recorded. What learns sees
+    one transition after the other, as of one environment.
 
     The environment's reward is recorded only where the buffer has a column for it. Whatever else
     steps or resets the environment is noticed, by which an episode is then played again.
 
     Args:
         env: the environment.
-        buffer: the transitions.
+        buffer: the transitions; episodes of several copies are interleaved.
         seed: of the run.
         spaces: the environment's, where they are known already.
+        copies: of the environment, which are stepped in its place.
 
     Attributes:
         buffer, spaces: as given.
-        observation: index of the observation that the agent stands on.
-        episode: number of the episode in progress, from 0.
+        n_episodes: begun so far.
         arrival: first arrival at a reward, for reports, of a buffer without rewards.
     """
 
     def __init__(
-        self, env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, spaces: Spaces | None = None
+        self,
+        env: gym.Env[Any, Any],
+        buffer: Buffer,
+        *,
+        seed: int,
+        spaces: Spaces | None = None,
+        copies: Copies | None = None,
     ) -> None:
-        self._env, self.buffer, self._seed = env, buffer, seed
+        self._env, self.buffer, self._seed, self._copies = env, buffer, seed, copies
         self.spaces = spaces or Spaces.of(env)
-        self.episode = self.observation = -1
+        n = 1 if copies is None else copies.number
+        self._turn = self.n_episodes = 0
+        self._observations, self._episodes = [-1] * n, [-1] * n
+        self._running: list[RunningEpisode | None] = [None] * n
+        self._chosen: list[_Chosen | None] = [None] * n
         self.arrival = _Arrival()
         self._named = set[str]()
-        self._running: RunningEpisode
         # Since users step what they gave, or a wrapper of it.
         self._world = cast(Any, env.unwrapped)
         if hasattr(self._world, "_rover_calls"):
@@ -218,36 +241,101 @@ class Collector:
             counted = update_wrapper(partial(_counted, call), call)
             setattr(self._world, name, MethodType(cast(Any, counted), self._world))
 
+    @property
+    def observation(self) -> int:
+        """Index of the observation that the agent stands on, in the copy whose turn it is."""
+        return self._observations[self._turn]
+
+    @property
+    def episode(self) -> int:
+        """Number of the episode in progress there, from 0."""
+        return self._episodes[self._turn]
+
+    @property
+    def _envs(self) -> Sequence[gym.Env[Any, Any]]:
+        return [self._env] if self._copies is None else self._copies.envs
+
     def start_episode(self) -> None:
+        """Begin an episode, in each copy."""
+        for turn in range(len(self._running)):
+            self._turn = turn
+            self._begin()
+        self._turn = 0
+
+    def _begin(self) -> None:
         """Reset the environment, and stand on the first observation."""
-        self.episode += 1
-        about: Any = {"seed": self._seed, "number": self.episode, "spaces": self.spaces}
-        self._running = RunningEpisode(self._env, **about)
-        self.observation = self.buffer.observations.intern(self._running.observation)
+        turn, number = self._turn, self.n_episodes
+        about: Any = {"seed": self._seed, "number": number, "spaces": self.spaces}
+        running = self._running[turn] = RunningEpisode(self._envs[turn], **about)
+        self._observations[turn] = self.buffer.observations.intern(running.observation)
         self.buffer.add_start(self.observation)
+        self._episodes[turn], self.n_episodes = number, number + 1
         self._n_calls = self._world._rover_calls
 
-    def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
-        """Take `action`, record the transition, and reset if the episode is over, which is
-        returned. An episode that somebody else interrupted, who stepped or reset the environment,
-        is replayed."""
-        if self._n_calls != self._world._rover_calls:
-            self._replay()
-        reached, reward, terminated, truncated = self._running.step(action)
+    def turns(self) -> Iterator[int]:
+        """Observation of each copy that no action is chosen for, whose turn it is meanwhile."""
+        following = self._turn
+        for turn, chosen in enumerate(self._chosen):
+            if chosen is None:
+                self._turn = turn
+                yield self.observation
+        self._turn = following
+
+    def send(self, action: int, *, skill: NDArray[np.float32] | None = None) -> None:
+        """Take `action` in the copy whose turn it is, by a skill if there are any."""
+        self._chosen[self._turn] = _Chosen(action, skill)
+        if self._copies is None:
+            return
+        self._resumed()
+        env = self._envs[self._turn]
+        if isinstance(env, Remote):
+            env.send(self.spaces.taken(action))
+
+    def receive(self) -> bool:
+        """Record the next transition, and reset if the episode is over, which is returned. An
+        episode that somebody else interrupted, who stepped or reset the environment, is replayed.
+        """
+        running, turn, chosen = self._resumed(), self._turn, self._chosen[self._turn]
+        assert chosen is not None
+        reached, reward, terminated, truncated = running.step(chosen.action)
+        self._chosen[turn] = None
         has_rewards = self.buffer.rewards is not None
         if not has_rewards:
             self.arrival.note(reward, terminated)
-        begun, self.observation = self.observation, self.buffer.observations.intern(reached)
+        begun = self.observation
+        self._observations[turn] = self.buffer.observations.intern(reached)
         self.buffer.add(
-            *(begun, action, self.observation, terminated, truncated),
-            reward=as_reward(reward, self._running) if has_rewards else None,
-            skill=skill,
+            *(begun, chosen.action, self.observation, terminated, truncated),
+            reward=as_reward(reward, running) if has_rewards else None,
+            skill=chosen.skill,
+            episode=self.episode,
         )
         self._n_calls = self._world._rover_calls
         # At once, so that the next action is chosen on an observation of the buffer in any case.
         if terminated or truncated:
-            self.start_episode()
+            self._begin()
+        self._turn = (turn + 1) % len(self._running)
         return terminated or truncated
+
+    def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
+        """Take `action` in a single environment and record the transition, as :meth:`receive`."""
+        self.send(action, skill=skill)
+        return self.receive()
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Close the copies, and end their processes, behind a `with` block."""
+        try:
+            yield
+        except BaseException:
+            self._close(by_force=True)
+            raise
+        self._close(by_force=False)
+
+    def _close(self, *, by_force: bool) -> None:
+        if self._copies is not None:
+            self._copies.close(by_force=by_force)
+            self._running = [None] * len(self._running)
 
     def name_kinds(self) -> None:
         """Warn once of each kind of environment that the transitions show."""
@@ -259,25 +347,43 @@ class Collector:
                 warnings.warn(message, RoverWarning, stacklevel=5)
 
     def state(self) -> dict[str, Any]:
-        """Number of the episode; its transitions are in the buffer."""
-        return {"episode": self.episode, "arrival": {**vars(self.arrival)}}
+        """Numbers of the episodes, whose transitions are in the buffer, and what was chosen."""
+        return {
+            "turn": self._turn,
+            "episodes": self._episodes.copy(),
+            "chosen": [None if one is None else tuple(one) for one in self._chosen],
+            "arrival": {**vars(self.arrival)},
+        }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Bring the environment to where :meth:`state` was taken; the buffer must be restored.
         ReplayMismatchError: it does not repeat itself from the same seed."""
-        self.episode, self.arrival = state["episode"], _Arrival(**state["arrival"])
-        check_repeats(self._env, self.buffer, seed=self._seed, strictly=True)
-        self._replay()
+        self._episodes, self.arrival = [*state["episodes"]], _Arrival(**state["arrival"])
+        self.n_episodes = len(self.buffer.episode_starts)
+        check_repeats(self._envs[0], self.buffer, seed=self._seed, strictly=True)
+        for turn in range(len(self._running)):
+            self._turn = turn
+            self._replay()
+        self._chosen = [None if one is None else _Chosen(*one) for one in state["chosen"]]
+        self._turn = state["turn"]
 
-    def _replay(self) -> None:
+    def _resumed(self) -> RunningEpisode:
+        """The running episode, played again where it was interrupted."""
+        running = self._running[self._turn]
+        is_alone = self._copies is not None or self._n_calls == self._world._rover_calls
+        return self._replay() if running is None or not is_alone else running
+
+    def _replay(self) -> RunningEpisode:
         """Play the unfinished episode again."""
-        buffer, episode = self.buffer, self.episode
-        self._running, found = _replayed(self._env, buffer, episode, seed=self._seed)
+        buffer, episode, env = self.buffer, self.episode, self._envs[self._turn]
+        running, found = _replayed(env, buffer, episode, seed=self._seed)
         if found is not None:
             raise _mismatch(found[0], episode)
         reached = buffer.successors[buffer.rows_of(episode)]
-        self.observation = int([buffer.episode_starts[episode], *reached][-1])
+        self._running[self._turn] = running
+        self._observations[self._turn] = int([buffer.episode_starts[episode], *reached][-1])
         self._n_calls = self._world._rover_calls
+        return running
 
 
 def _counted(call: Any, world: Any, *args: Any, **options: Any) -> Any:

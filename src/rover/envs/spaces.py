@@ -81,8 +81,8 @@ class Spaces:
         if inspect.isclass(env) or not is_env or isinstance(getattr(env, "num_envs", None), int):
             raise ConfigurationError(
                 f"{shorten(env)} is no single environment: give a gymnasium.Env, as gymnasium.make "
-                "returns it; to collect in several at once, make several runs and plan on them "
-                "together: rover.solve([run, run])"
+                "returns it; to collect in several at once, give its id or a function, and the "
+                "setting num_envs"
             )
         observed, acted = env.observation_space, env.action_space
         form, actions = StoredForm.of(observed), None

@@ -80,9 +80,9 @@ class _Test:
 
 def aliasing_of(buffer: Buffer) -> _Test:
     """Test the observations of all transitions so far; how an episode ended is an outcome too."""
-    pairs = buffer.inputs * buffer.n_actions + buffer.actions
+    pairs, rows = buffer.inputs * buffer.n_actions + buffer.actions, buffer.by_episode
     outcomes = 2 * buffer.successors + buffer.terminated
-    return _compare(pairs, outcomes, buffer.episodes)
+    return _compare(pairs[rows], outcomes[rows], buffer.episodes[rows])
 
 
 def _compare(pairs: IntArray, outcomes: IntArray, episodes: IntArray) -> _Test:

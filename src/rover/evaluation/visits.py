@@ -44,8 +44,9 @@ def first_steps(buffer: Buffer, labels: IntArray | None = None) -> IntArray:
     """Step of the first visit of each distinct observation (N,), n + 1 of none; or of each of the
     `labels` (N,) of observations, a state or cell from 0 on, −1 of none: (largest label + 1,)."""
     starts, n = buffer.episode_starts, len(buffer)
-    # Episodes begin at the step before their first; the latest may have no step yet.
-    begun = np.append(np.flatnonzero(buffer.previous < 0), n)[: len(starts)]
+    # Episodes begin at the step before their first; the latest ones may have no step yet.
+    begun = np.flatnonzero(buffer.previous < 0)
+    begun = np.append(begun, np.full(len(starts) - len(begun), n))
     steps = np.concatenate([begun, np.arange(1, n + 1)])
     rows = np.concatenate([starts, buffer.successors])
     labels = np.arange(len(buffer.observations)) if labels is None else labels

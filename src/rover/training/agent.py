@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector
 from rover.data.checking import DRAWN_WHEN_MADE, UNSEEDED, not_repeated
+from rover.data.copies import Copies
 from rover.envs import Environment, GivenEnv, Spaces, finite_dynamics, known_id
 from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
 from rover.envs.registration import versions_of, warn_of_versions
@@ -115,9 +117,12 @@ class Agent(Run, Generic[ConfigT]):
             checkpoint_every=self.config.checkpoint_every,
             threads=self.config.threads,
         )
-        self.buffer = Buffer.of(self.spaces, skill_dim=self._skill_dim())
+        copies = _copies_of(environment, self.config)
+        several = copies is not None
+        self.buffer = Buffer.of(self.spaces, skill_dim=self._skill_dim(), interleaved=several)
         self.world = World(self.buffer)
-        self._collector = Collector(self.env, self.buffer, seed=self.seed, spaces=self.spaces)
+        about: Any = {"seed": self.seed, "spaces": self.spaces, "copies": copies}
+        self._collector = Collector(self.env, self.buffer, **about)
         # On generators of its own: measuring more or less often must not change what is learned.
         self.measures: Measures
         problem = finite_dynamics(self.env)
@@ -288,6 +293,9 @@ class Agent(Run, Generic[ConfigT]):
         agent.restore()
         return agent
 
+    def _opened(self) -> AbstractContextManager[None]:
+        return self._collector.open()
+
     def _make_again(self, n_steps: int) -> None:
         super()._make_again(n_steps)
         self._conclude()  # the end that the run had, whose policy was returned
@@ -314,19 +322,24 @@ class Agent(Run, Generic[ConfigT]):
 
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
         # An extended run continues with its own policy, not with the replacement.
-        self._final = None
-        action = self._act(self._collector.observation)
+        self._final, row = None, self.num_timesteps
+        for observation in self._collector.turns():
+            action = self._act(observation)
+            self._collector.send(action, skill=self._skill)
         with self.stopwatch("collect"):
-            done = self._collector.step(action, skill=self._skill)
+            done = self._collector.receive()
         self.num_timesteps += 1
-        self._observe(self.num_timesteps - 1, done=done)
+        self._observe(row, done=done)
         figures = self._update()
         if figures is None:
             return None
         self._check_table()
         with self.stopwatch("evaluate"):
             record = self.measures.measure(
-                self.policy, figures, step=self.num_timesteps, episode=self._collector.episode
+                self.policy,
+                figures,
+                step=self.num_timesteps,
+                episode=self._collector.n_episodes - 1,
             )
         self._note_measured(record)
         return record
@@ -384,7 +397,7 @@ class Agent(Run, Generic[ConfigT]):
         chosen = self._final
         return {
             "steps": self.num_timesteps,
-            "episodes": self._collector.episode + 1,
+            "episodes": self._collector.n_episodes,
             **self.measures.summary(),
             "policy_step": self.measures.latest.get("step") if chosen is None else chosen.step,
         }
@@ -413,6 +426,19 @@ class Agent(Run, Generic[ConfigT]):
         arrays = self.measures.record(self.policy)
         if arrays:
             write_tensors(folder / EVALUATION_FILE, arrays, kind="evaluation")
+
+
+def _copies_of(environment: Environment, config: AgentConfig) -> Copies | None:
+    """The copies that collect at once; None: the environment alone."""
+    n, in_processes, make = config.num_envs, config.env_processes, environment.make
+    if n == 1 and in_processes:
+        raise ConfigurationError("env_processes=True is of several copies: set num_envs, too")
+    if n > 1 and make is None:
+        raise ConfigurationError(
+            f"num_envs={n} needs copies of the environment, and an instance has none: give its id, "
+            "or a function that makes it, such as Rover(make, num_envs=4)"
+        )
+    return None if n == 1 or make is None else Copies(make, n, in_processes=in_processes)
 
 
 def _warn_of_hidden(env: gym.Env[Any, Any]) -> None:

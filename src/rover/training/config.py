@@ -42,6 +42,12 @@ class AgentConfig(BaseModel):
         "random actions, too",
     )
     checkpoint_every: int = Field(500, ge=1, description="environment steps between checkpoints")
+    num_envs: int = Field(
+        1, ge=1, le=256, description="copies of the environment that are stepped at once"
+    )
+    env_processes: bool = Field(
+        False, description="each copy steps in a process of its own, where a step takes over 1 ms"
+    )
     threads: int = Field(1, ge=1, le=256, description="torch threads; part of what fixes the bits")
 
 

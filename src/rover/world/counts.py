@@ -9,7 +9,7 @@ what each pair of state and action led to, and displacements foretell the rest
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -173,7 +173,7 @@ class Counts:
         self.buffer = buffer
         self._counts: dict[tuple[int, int], int] = {}  # of pairs and outcomes, as first seen
         self.varied: set[int] = set()
-        self._age = self._longest = 0  # steps of the episode, and of the longest that was truncated
+        self._longest = 0  # steps of the longest episode that was truncated
         self.tries: list[int] = []
         self.following: list[int] = []
         self.first_tries = [0] * buffer.n_actions
@@ -210,11 +210,9 @@ class Counts:
         ends, outcome = bool(buffer.terminated[row]), int(buffer.successors[row])
         outcome = -1 - outcome if ends else outcome
         pair = x * buffer.n_actions + action
-        self._age += 1
         if buffer.truncated[row]:
-            self._longest = max(self._longest, self._age)
-        if buffer.truncated[row] or ends:
-            self._age = 0
+            age = len(buffer.rows_of(buffer.episodes[row]))
+            self._longest = max(self._longest, age)
         known = self._counts.get((pair, outcome), 0)
         self._counts[pair, outcome] = known + 1
         self.tries[pair] += 1
@@ -273,8 +271,12 @@ class Counts:
         tries = np.array(self.tries, np.float64)
         return (ridge / (tries + ridge)).reshape(-1, self.buffer.n_actions)
 
-    def most_novel_path(self, begin: int, rng: np.random.Generator) -> list[int]:
-        """Actions, the last one first, to the untried pair (x, a) with the largest w(a) / steps.
+    def most_novel_path(
+        self, begin: int, rng: np.random.Generator, age: int = 0, others: Container[int] = ()
+    ) -> tuple[list[int], int]:
+        """Actions, the last one first, to the untried pair (x, a) with the largest w(a) / steps,
+        and its number, −1 of none; from a state after `age` steps of an episode. `others`, pairs
+        that are being tried, count as tried.
 
         What an action does where it is untried is half known: w(a) = (1 + p(a)) / 2 with p(a), the
         share of its first tries that led to another state. Where some can be reached before the
@@ -286,7 +288,7 @@ class Counts:
         n_actions, foretold = self.buffer.n_actions, self._foretold
         order = rng.permutation(n_actions).tolist()
         if foretold is not None and foretold.ends:
-            left = self._longest - self._age if self._longest else math.inf
+            left = self._longest - age if self._longest else math.inf
             # From the likeliest to lead to a new state to those that are taken for walls.
             least = int(all(map(foretold.doubt, foretold.ends)))
             for doubt in range(least, 3):
@@ -295,9 +297,10 @@ class Counts:
                     if steps > left:
                         break
                     pairs = [x * n_actions + a for x in level for a in order]
-                    if found := [pair for pair in pairs if foretold.doubt(pair) <= doubt]:
+                    found = [pair for pair in pairs if foretold.doubt(pair) <= doubt]
+                    if found := [pair for pair in found if pair not in others]:
                         nearest = min(found, key=foretold.unknown_around)
-                        return _path(came, divmod(nearest, n_actions))
+                        return _path(came, divmod(nearest, n_actions)), nearest
         tries = zip(self.departures, self.first_tries, strict=True)
         weights = [0.5 + 0.5 * (1.0 + departed) / (1.0 + tried) for departed, tried in tries]
         largest, best, end = max(weights), 0.0, (-1, -1)
@@ -307,10 +310,11 @@ class Counts:
                 break
             for state in level:
                 for action in order:
-                    is_untried = self.tries[state * n_actions + action] == 0
+                    pair = state * n_actions + action
+                    is_untried = self.tries[pair] == 0 and pair not in others
                     if is_untried and weights[action] > best * steps:
                         best, end = weights[action] / steps, (state, action)
-        return _path(came, end)
+        return _path(came, end), end[0] * n_actions + end[1] if end[1] >= 0 else -1
 
     def _levels(
         self, begin: int, order: list[int], came: dict[int, tuple[int, int]]

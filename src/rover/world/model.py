@@ -278,10 +278,10 @@ class LandmarkModel:
         return self._novelty(points, passed, ACTION_REPEAT)
 
     def ahead(
-        self, observation: int, rows: Rows, values: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Expectation of the values (m,) of landmarks of rows, and novelty, both (A,), after each
-        action.
+        self, observation: int, rows: Rows, values: FloatArray, others: FloatArray
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Predicted points (A, k), expectation of the values (m,) of landmarks of rows, and
+        novelty, both (A,), after each action; points (t, k) of others count as visited.
 
         Each is simulated from the observation's own point for as many steps as a plan repeats it:
         after single steps ends are closer than landmarks. An action that has just changed nothing
@@ -292,15 +292,21 @@ class LandmarkModel:
         index, weights = between(rows.tree, ahead, _NEAR, exact=True)
         alive = weights * (1.0 - end)[:, None]
         onward = (alive * values[index]).sum(axis=1) + end * float(rows.start @ values)
-        novelty, idle = self.novelty(ahead), self._idle(observation)
+        passed = np.broadcast_to(others, (len(ahead), *others.shape)) if len(others) else None
+        novelty, idle = self.novelty(ahead, passed), self._idle(observation)
         onward[idle] = novelty[idle] = 0.0
-        return onward, novelty
+        return ahead, onward, novelty
 
     def most_novel_sequence(
-        self, observation: int, rows: Rows, values: FloatArray, discount: float
+        self,
+        observation: int,
+        rows: Rows,
+        values: FloatArray,
+        discount: float,
+        others: FloatArray,
     ) -> ActionSequence:
         """The action sequence with the largest value from an observation of the buffer, by its
-        index; rows and values as of :meth:`ahead`, and γ of a repeated action.
+        index; rows, values and others as of :meth:`ahead`, and γ of a repeated action.
 
         In more than three dimensions interpolated values hardly depend on the next few actions. So
         sequences of actions, each repeated as in a plan, are simulated, by beam search. The value
@@ -318,7 +324,7 @@ class LandmarkModel:
         width = max(1, min(_WIDTH, _WIDTH * _MOST_BRANCHES // branches))
         # Of every retained sequence: its end, its value so far, and the probability that it lasts.
         point, value, alive = begin[None], np.zeros(1), np.ones(1)
-        passed, taken = np.empty((1, 0, len(begin))), np.empty((1, 0), np.int64)
+        passed, taken = others[None], np.empty((1, 0), np.int64)
         for length in range(_LENGTH):
             ends, ended = self.dynamics.ends(point)
             reached, ends_there = ends.reshape(-1, len(begin)), ended.ravel()
@@ -348,17 +354,20 @@ class LandmarkModel:
         after, after_end = (weights * values[index]).sum(axis=1), float(rows.start @ values)
         onward = alive * after + (1.0 - alive) * after_end
         chosen = int(np.argmax(value + discount**_LENGTH * onward))
-        return ActionSequence(taken[chosen], passed[chosen], float(alive[chosen]))
+        points = passed[chosen, len(others) :]
+        return ActionSequence(taken[chosen], points, float(alive[chosen]))
 
     def _idle(self, observation: int) -> list[int]:
         """Actions, never all, without new information at an observation: the latest steps have
         left the state what it is; or at the very same observation others were tried less often,
         without which an agent whose model is wrong would walk the same loop for ever."""
         buffer, n, here = self.buffer, len(self.buffer), observation
+        # Of several episodes in progress the one that stands here.
+        ends = [row for row in buffer.latest.values() if buffer.successors[row] == here]
         latest = slice(max(n - MOST_ROWS, 0), n)
         tried = buffer.actions[latest][buffer.inputs[latest] == observation]
         times = np.bincount(tried, minlength=buffer.n_actions)
-        row = -1 if buffer.is_end[-1] else n - 1
+        row = max(ends, default=-1)
         for _ in range(buffer.n_actions - 1):
             if row < 0 or buffer.successors[row] != here:
                 break

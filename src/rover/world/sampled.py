@@ -26,6 +26,7 @@ from torch import Tensor
 
 from rover.arrays import FloatArray, IntArray, cell_factors
 from rover.data import Buffer
+from rover.data.copies import Episodic
 from rover.world.gated import FEWEST_MOVES, GatedModel, GatedSums
 
 # Elites are few: a part of the last distribution stays, as in Pinneri et al. (2020).
@@ -129,9 +130,11 @@ _CODES = 2**16
 _FIRST, _EVERY = 200, 100  # transitions of the first model, and between models
 
 
-class ContactSearch:
+class ContactSearch(Episodic):
     """The search for contacts in an environment, a function of its buffer of observations (d,) and
     the features (c,) that are to move; None: all that rest anywhere."""
+
+    _of_episode = ("_plan",)
 
     def __init__(self, buffer: Buffer, covered: IntArray | None) -> None:
         self._buffer = buffer
@@ -143,6 +146,13 @@ class ContactSearch:
 
     def forget_plan(self) -> None:
         """Begin a search anew: nothing that is not in the buffer is kept."""
+        self._forget_episodes()
+
+    def end(self) -> None:
+        """Forget the search of an episode that is over."""
+        self._end_episode()
+
+    def _begin_episode(self) -> None:
         self._plan: SampledPlan | None = None
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
@@ -160,7 +170,9 @@ class ContactSearch:
         if self._model is None:
             is_drawn = self._sums.units.at_rest
             return int(rng.integers(self._buffer.n_actions)) if is_drawn else None
-        if self._plan is None:
+        if self._plan is not None:
+            self._plan.model = self._model
+        else:
             sequences = np.random.default_rng([0, len(self._buffer)])
             self._plan = SampledPlan(self._model, self._value, self._controls, _SAMPLING, sequences)
         control = self._plan.act(self._buffer.observations.rows[observation])
@@ -171,7 +183,7 @@ class ContactSearch:
         sums.extend(n)
         self._n_fitted, self._model = n, None
         if sums.n_moving < FEWEST_MOVES:
-            self._plan = None
+            self._forget_episodes()
             return
         self._model = sums.model()
         ends, moves = sums.moves()
@@ -182,8 +194,6 @@ class ContactSearch:
         codes = self._codes(torch.from_numpy(ends).float())
         visits = torch.bincount(codes, minlength=_CODES).float()
         self._worth = 0.3 + (1.0 + 0.2 * visits) ** -0.5
-        if self._plan is not None:
-            self._plan.model = self._model
 
     def _codes(self, gated: Tensor) -> Tensor:
         """Number (n,) of the cells of gated features (n, g)."""

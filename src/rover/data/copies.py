@@ -1,0 +1,152 @@
+"""Several copies of an environment at once, for simulators that are slow.
+
+Copies step in this process, or each in one of its own (Gymnasium's ``AsyncVectorEnv``, whose
+automatic resets are off), so that one simulates while the agent decides for another.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, cast
+
+import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+
+from rover.errors import ConfigurationError
+
+
+class Episodic:
+    """What holds something of each episode in progress, of which there may be several.
+
+    A subclass names the attributes and sets them in :meth:`_begin_episode`.
+    """
+
+    _of_episode: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def _begin_episode(self) -> None:
+        """Set what belongs to an episode as at its beginning."""
+
+    def _forget_episodes(self) -> None:
+        """Hold nothing of any episode."""
+        self._held: dict[int, list[Any]] = {}
+        self._end_episode()
+
+    def _end_episode(self) -> None:
+        """Hold nothing of the episode that was turned to, which is over."""
+        self._turned_to = -1
+        self._begin_episode()
+
+    def turn_to(self, episode: int) -> None:
+        """Go on with an episode, by its number."""
+        if episode == self._turned_to:
+            return
+        if self._turned_to >= 0:
+            self._held[self._turned_to] = [getattr(self, name) for name in self._of_episode]
+        self._turned_to = episode
+        if episode not in self._held:
+            self._begin_episode()
+            return
+        for name, value in zip(self._of_episode, self._held.pop(episode), strict=True):
+            setattr(self, name, value)
+
+
+class Remote(gym.Env[Any, Any]):
+    """A copy of an environment in a process of its own, number `number` of a vector environment.
+
+    Steps are asked for one by one, through the pipe of the process: a vector environment waits for
+    all of them, and a copy that has ended its episode has none to make.
+    """
+
+    def __init__(self, vector: AsyncVectorEnv, number: int) -> None:
+        self._vector, self._number, self.is_stepping = vector, number, False
+        self.observation_space = vector.single_observation_space
+        self.action_space = vector.single_action_space
+
+    def send(self, action: Any) -> None:
+        """Begin the step that :meth:`step` returns."""
+        self._vector.parent_pipes[self._number].send(("step", action))
+        self.is_stepping = True
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        """Begin an episode."""
+        self._vector.parent_pipes[self._number].send(("reset", {"seed": seed, "options": options}))
+        return cast(tuple[Any, Any], self.receive())
+
+    def step(self, action: Any) -> Any:
+        """Make a step, the one that has begun if there is any."""
+        if not self.is_stepping:
+            self.send(action)
+        return self.receive()
+
+    def receive(self) -> Any:
+        """Wait for what was asked for, or raise what it raised."""
+        self.is_stepping = False
+        try:
+            returned, is_fine = self._vector.parent_pipes[self._number].recv()
+        except EOFError as error:
+            error.add_note("the process of a copy was killed; for want of memory lower num_envs")
+            raise
+        if is_fine:
+            return returned
+        number = -1
+        while number != self._number:  # others may have failed before
+            number, _, raised, trace = self._vector.error_queue.get()
+        raised.add_note(trace)
+        raise raised
+
+
+class Copies:
+    """A number of copies of an environment, as a function makes them.
+
+    They are made when they are first asked for, and again after :meth:`close`.
+    """
+
+    def __init__(
+        self, make: Callable[[], gym.Env[Any, Any]], number: int, *, in_processes: bool
+    ) -> None:
+        self._make, self.number, self._in_processes = make, number, in_processes
+        self._envs: Sequence[gym.Env[Any, Any]] = ()
+        self._vector: AsyncVectorEnv | None = None
+
+    @property
+    def envs(self) -> Sequence[gym.Env[Any, Any]]:
+        """The copies. ConfigurationError: the function returns the same instance again."""
+        if self._envs:
+            return self._envs
+        numbers = range(self.number)
+        if self._in_processes:
+            self._vector = vector = AsyncVectorEnv(
+                [self._make] * self.number,
+                shared_memory=False,
+                autoreset_mode=AutoresetMode.DISABLED,
+            )
+            self._envs = [Remote(vector, number) for number in numbers]
+            return self._envs
+        self._envs = envs = [self._make() for _ in numbers]
+        if len({id(env.unwrapped) for env in envs}) < self.number:
+            raise ConfigurationError(
+                f"num_envs={self.number} needs different copies, and your function returns the "
+                "same instance each time: let it make one"
+            )
+        return envs
+
+    def close(self, *, by_force: bool) -> None:
+        """End the processes and close the copies; `by_force` without waiting for what they do."""
+        envs, self._envs, vector, self._vector = self._envs, (), self._vector, None
+        if vector is None:
+            for env in envs:
+                env.close()
+            return
+        if not by_force:
+            with suppress(OSError, EOFError):  # of a process that has ended
+                for env in envs:
+                    if isinstance(env, Remote) and env.is_stepping:
+                        env.receive()
+                vector.close()
+        for process in vector.processes:
+            process.kill()
+            process.join()
+        vector.closed = True
