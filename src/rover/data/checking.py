@@ -17,7 +17,7 @@ from rover.data.kinds import kinds_of
 from rover.data.rollout import LAST_OBSERVATIONS, Collector, RunningEpisode, differences
 from rover.envs import Environment, GivenEnv, Spaces
 from rover.envs.spaces import misfit
-from rover.errors import RoverWarning
+from rover.errors import warn
 
 UNSEEDED = (
     "reset(seed=...) does not decide all: draw random numbers from self.np_random, after "
@@ -81,7 +81,7 @@ def check_env(
     except Exception as error:  # of whatever it asserts, or what the environment raises
         found.append(f"Gymnasium's checker of environments: {error}")
     for message in found:
-        warnings.warn(message, RoverWarning, stacklevel=2)
+        warn(message, stacklevel=2)
 
 
 class _Witness(gym.Wrapper[Any, Any, Any, Any]):

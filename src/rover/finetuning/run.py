@@ -6,7 +6,6 @@ that pretraining stored (:class:`OfflineTraining`).
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from rover.envs import (
     finite_dynamics,
     reward_function,
 )
-from rover.errors import RoverWarning
+from rover.errors import warn
 from rover.evaluation import best_return, greedy_episodes, mean_interval
 from rover.features import Observations
 from rover.finetuning.config import OfflineConfig
@@ -174,12 +173,11 @@ class _TaskRun(Run):
         """Finish the run, `watched` as by :meth:`finish`; returns what it has learned."""
         self.finish(**watched)
         if not self._progress.is_rewarded:
-            warnings.warn(
+            warn(
                 f"no reward was seen in {len(self._buffer):,} transitions, so nothing was learned "
                 "from them; choose a task whose reward is met sooner (a nearer goal, reward=dense, "
                 "a longer horizon), start from a longer pretraining, or plan for the task on what "
                 "pretraining stored (`rover solve RUN`, rover.solve)",
-                RoverWarning,
                 stacklevel=5,
             )
         actor = self._package(self._best[2])

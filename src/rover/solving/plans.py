@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from rover.arrays import BoolArray, FloatArray, blocks
 from rover.data import Buffer, check_same_spaces
 from rover.data.images import ImageFeatures
 from rover.envs import Environment, GivenEnv, Spaces, id_and_kwargs
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import ConfigurationError, warn
 from rover.features import Encoder
 from rover.features.slow import LAG
 from rover.operators.values import RowTasks
@@ -126,10 +125,9 @@ class Experience(NamedTuple):
     def _points(self) -> Points:
         buffer = self.world.buffer
         if isinstance(self.policy, ContextPolicy):
-            warnings.warn(
+            warn(
                 "the layout changes with every episode, and a plan on observations confuses "
                 "layouts: plan within each episode with rover.solving.solve_in_contexts",
-                RoverWarning,
                 stacklevel=2,
             )
             return Points.of_states(buffer)
@@ -141,11 +139,10 @@ class Experience(NamedTuple):
         encoder = self._encoder() if is_image else None
         if encoder is not None or not is_image:
             return _net_points(self.world, encoder)
-        warnings.warn(
+        warn(
             "images seldom repeat in this data, which is too little to say how alike they are, so "
             f"that each is planned on for itself alone: collect at least {FIRST_UNITS} transitions "
             f"in episodes of at least {LAG} steps",
-            RoverWarning,
             stacklevel=2,
         )
         return Points.of_states(buffer)
@@ -235,11 +232,10 @@ def planned_policy(
 
 def _warn_of_unexplained(missed: float) -> None:
     """Warn of a plan on a dynamics model that leaves this share of the motion unexplained."""
-    warnings.warn(
+    warn(
         f"the dynamics model leaves {missed:.0%} of the motion unexplained, so that the plan is "
         "not refined by simulation and its values may be optimistic, such as of a way through a "
         "thin wall: evaluate it before use, and collect more steps if it fails",
-        RoverWarning,
         stacklevel=4,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -26,7 +25,7 @@ from rover.envs import (
     resolve_goal,
     reward_function,
 )
-from rover.errors import ConfigurationError, NonFiniteError, RoverWarning
+from rover.errors import ConfigurationError, NonFiniteError, warn
 from rover.world.counts import Rows
 from rover.world.world import Points
 
@@ -142,10 +141,9 @@ def goal_tasks(
         refusal = f"no transition arrives at the goal{named}: collect more steps"
         if len(missed) == len(found):
             raise ConfigurationError(refusal)
-        warnings.warn(
+        warn(
             f"{len(missed)} of {len(found)} goals were not reached in the data, and their "
             f"policies act at random; the first: {refusal}",
-            RoverWarning,
             stacklevel=4,
         )
     # An end of the environment ends a task too: what came after it was another episode.
@@ -316,11 +314,10 @@ def reward_task(
     first, index = distinct_rows(buffer.inputs, buffer.actions, buffer.successors)
     n_other = np.count_nonzero(~np.isclose(rewards, rewards[first][index]))
     if n_other >= _FEWEST_HIDDEN and buffer.counts().outcome_variance == 0.0:
-        warnings.warn(
+        warn(
             f"in {n_other} transitions the reward was another than when the same was done before, "
             "although outcomes are certain: something that observations do not show decides it, "
             "such as a goal that moves. Show it; else the plan is for the mean",
-            RoverWarning,
             stacklevel=3,
         )
     if not ends.any() and (rewards == rewards[0]).all():
