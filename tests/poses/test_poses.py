@@ -16,7 +16,8 @@ import rover
 from rover import Rover
 from rover.errors import ConfigurationError, RoverWarning
 from rover.policies import Policy, PosePolicy
-from rover.poses.laws import _TURNS, find_laws
+from rover.poses.images import _placed, _undone, isometries
+from rover.poses.laws import _AREA, _CENTRE, _NOTHING, _SHIFTS, _TURNS, find_laws
 
 QUICK: dict[str, Any] = {"measure_share": 0.0}
 
@@ -66,6 +67,18 @@ def test_noise_has_no_laws() -> None:
     views = np.random.default_rng(0).integers(0, 4, (201, 25)).astype(np.uint8)
     actions = np.random.default_rng(1).integers(0, 3, 200)
     assert find_laws(views[:-1], actions, views[1:], (5, 5), 3) is None
+
+
+@pytest.mark.parametrize("k", [0, 5, 6])
+def test_isometries_of_a_map_onto_itself_are_found(k: int) -> None:
+    codes, image = np.full(_AREA, _NOTHING, np.uint8), k * _AREA + _CENTRE + 20
+    cells = _CENTRE + (np.indices((30, 20)).reshape(2, -1).T - 10) @ _SHIFTS
+    there = _placed(image, cells) % _AREA
+    codes[cells] = codes[there] = np.random.default_rng(k).choice([1, 1, 1, 0], len(cells))
+    drawn = np.flatnonzero(codes != _NOTHING)
+    assert sorted(isometries(codes, drawn, 1)) == sorted([image, _undone(image)])
+    codes[there[300]] ^= 1
+    assert isometries(codes, drawn, 1) == []
 
 
 # the run

@@ -27,6 +27,7 @@ _LARGEST, _LEAST, _MOST_SYMBOLS = 31, 3, 200
 _CHANGED = 0.12  # share of a view that moves change: of what is seen as a whole it is less
 # Laws in an empty square after 412 steps in the mean; with 2 after 910, 4 745, 6 1,334.
 _LONGEST_RUN = 3  # logarithm to base 2 of the longest run of one action where nothing is to be seen
+_CONTRADICTED = 6  # episodes from which on positions may be inferred no longer
 
 
 class Symbols:
@@ -58,8 +59,7 @@ class PoseExplorer:
         self.symbols, self._views = Symbols(math.prod(shape), {}), list[_Views]()
         self.tracker: Tracker | None = None
         self._planner: Planner | None = None
-        self.is_refuted = self._is_begun = False
-        self._n_seen, self._due = 0, float(_FIRST)
+        self._n_seen, self._due, self.is_refuted = 0, float(_FIRST), False
         self._time = self._longest = 0  # steps of this episode, and of the longest that was cut
         self.forget_plan()
         while self._n_seen < len(buffer):
@@ -87,7 +87,7 @@ class PoseExplorer:
             return None
         view = self._view(observation)
         if self._planner is not None:
-            self._begin(view)
+            self._planner.tracker.begin(view)
             self._planner.left = self._longest - self._time if self._longest > self._time else _AREA
             return self._planner.explore(rng)
         if not (view == view[0]).all():
@@ -138,29 +138,25 @@ class PoseExplorer:
         laws = self._find_laws()
         if laws is not None and (self.tracker is None or laws != self.tracker.laws):
             self.tracker = tracker = Tracker(laws)  # and the map is drawn anew
-            self._planner, self._time, self._is_begun = Planner(tracker), 0, False
+            self._planner, self._time = Planner(tracker), 0
             for row in range(self._n_seen):
                 self._track(row, tracker)
-
-    def _begin(self, view: _Views) -> None:
-        """Begin an episode, unless it has begun."""
-        if self.tracker is not None and not self._is_begun:
-            self._is_begun = True
-            self.tracker.begin(view)
 
     def _track(self, row: int, tracker: Tracker) -> None:
         buffer = self._buffer
         before, after = self._view(int(buffer.inputs[row])), self._view(int(buffer.successors[row]))
         ended, cut = bool(buffer.terminated[row]), bool(buffer.truncated[row])
-        self._begin(before)
+        tracker.begin(before)
         self._time += 1
         tracker.step(before, int(buffer.actions[row]), after, ended=ended, row=row)
-        if ended or cut:
-            self._longest = max(self._longest, self._time * cut)
-            self._time, self._is_begun = 0, False
-            tracker.end()
-            if tracker.is_refuted:
-                self.is_refuted, self.tracker, self._planner = True, None, None
+        if not (ended or cut):
+            return
+        self._longest, self._time = max(self._longest, self._time * cut), 0
+        tracker.end()
+        # The map contradicted most of the episodes that it should have foretold.
+        n, foretold = tracker.figures["contradicted"], tracker.figures["foretold"]
+        if n >= _CONTRADICTED and n > 2 * foretold:
+            self.is_refuted, self.tracker, self._planner = True, None, None
 
     def _find_laws(self) -> Laws | None:
         """Laws that explain what is seen, where counts alone do not."""
@@ -177,7 +173,7 @@ class PoseExplorer:
         if self.is_refuted or not (self.tracker or has_varied or changes > _CHANGED):
             return None
         seen = views[x], actions, views[y]
-        known = None if self.tracker is None else self.tracker.laws
+        known = self.tracker and self.tracker.laws
         laws = known or find_laws(*seen, self._shape, buffer.n_actions)
         return None if laws is None else replace(laws, hidden=hidden_symbol(laws, *seen))
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,36 +108,15 @@ class Laws:
         return sorted(found)
 
     @cached_property
-    def window(self) -> list[IntArray]:
-        """Numbers from the agent's cell to each cell (h·w,) of the view, by heading."""
-        return [(_cells(self.shape) - self.own) @ turn.T @ _SHIFTS for turn in _TURNS]
-
-    def after(self, pose: int, action: int) -> int:
-        """The pose after an action that moves."""
-        heading, shift = self.steps[pose // _AREA][action]
-        return heading + pose % _AREA + shift
+    def window(self) -> IntArray:
+        """Numbers (8, h·w) from the agent's cell to each cell of the view, by heading."""
+        return np.stack([(_cells(self.shape) - self.own) @ turn.T @ _SHIFTS for turn in _TURNS])
 
     @property
     def words(self) -> str:
         """The laws in a few words."""
         n, (height, width), k = len(self.moves), self.shape, len(self.walks)
         return f"{n} actions move a {height}×{width} window: {n - k} turn it and {k} lead on"
-
-
-def _placed(at: int, poses: Any) -> Any:
-    """The poses that are `poses`, one or many (n,), for who takes the pose `at` for the first."""
-    (k, cell), (turned, others) = divmod(at, _AREA), divmod(poses, _AREA)
-    rows, columns = others // _SIDE - _SIDE // 2, others % _SIDE - _SIDE // 2
-    (a, b), (c, d) = _TURNS[k].tolist()
-    moved = (a * rows + b * columns) * _SIDE + c * rows + d * columns
-    return _TIMES[k][turned] * _AREA + cell + moved
-
-
-def _undone(pose: int) -> int:
-    """The inverse of a pose as an isometry."""
-    k, cell = divmod(pose, _AREA)
-    inverse, point = int(_TIMES[k].argmin()), np.array(divmod(cell, _SIDE)) - _SIDE // 2
-    return inverse * _AREA + _CENTRE - int(_TURNS[inverse] @ point @ _SHIFTS)
 
 
 @cache

@@ -6,7 +6,8 @@ from collections import deque
 
 import numpy as np
 
-from rover.poses.laws import _AREA, _NOTHING, _SHIFTS, _SIDE
+from rover.poses.images import _NEARBY
+from rover.poses.laws import _AREA, _NOTHING, _SIDE
 from rover.poses.tracker import Tracker
 
 _NEAR = 3  # an unvisited place is preferred to unseen ones that are this many times as far
@@ -52,11 +53,11 @@ class Planner:
             self._beacons = None
             return None
         if self._beacons is None:
-            self._beacons = tracker.beacons()
+            found = tracker.features(tracker.main)[:, None] + _NEARBY
+            self._beacons = set(found.ravel().tolist())
         if self._beacons and not self._is_on_the_way():
             # What is seen from here was no help.
-            near = (np.indices((5, 5)).reshape(2, -1).T - 2) @ _SHIFTS
-            self._beacons -= set((tracker.here % _AREA + near).tolist())
+            self._beacons -= set((tracker.here % _AREA + _NEARBY).tolist())
             self._search()
         if not self._beacons or not self._path:
             self._beacons = set()
@@ -79,11 +80,11 @@ class Planner:
             return 0
         codes = tracker.work.codes
         is_new = codes[cell] not in tracker.stood
-        if is_new or any(
-            _NOTHING in codes[cell + row - 1 : cell + row + 2] for row in (-_SIDE, 0, _SIDE)
-        ):
+        above, below = cell - _SIDE, cell + _SIDE
+        is_edge = _NOTHING in codes[above - 1 : above + 2] or _NOTHING in codes[cell - 1 : cell + 2]
+        if is_new or is_edge or _NOTHING in codes[below - 1 : below + 2]:
             return 2
-        return int(cell not in tracker.work.visited)
+        return int(tracker.work.taken.isdisjoint(k * _AREA + cell for k in tracker.laws.headings))
 
     def _search(self) -> None:
         """Find the shortest way to the nearest wanted pose, over known cells and within this
@@ -102,9 +103,9 @@ class Planner:
         and the action."""
         tracker, codes = self.tracker, self.tracker.work.codes
         laws = tracker.laws
-        free = [
-            {code for code in tracker.symbols if tracker.passable(action, code)}
-            for action in range(len(laws.moves))
+        blocked = [
+            {_NOTHING, *(code for code in one if not tracker.passable(action, code))}
+            for action, one in enumerate(tracker.table)
         ]
         layer, near, depth, most = [tracker.here], -1, 0, self.left
         parents[tracker.here] = -1, -1
@@ -114,7 +115,7 @@ class Planner:
                 k, cell = divmod(pose, _AREA)
                 for action, (heading, shift) in enumerate(laws.steps[k]):
                     to = heading + cell + shift
-                    if to in parents or (shift and codes[cell + shift] not in free[action]):
+                    if to in parents or (shift and codes[cell + shift] in blocked[action]):
                         continue
                     parents[to] = pose, action
                     following.append(to)

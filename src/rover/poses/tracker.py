@@ -5,13 +5,11 @@ the agent slipped, by another action's law, or is elsewhere. An episode begins a
 hypotheses are poses of its start in the map, dropped when a view contradicts what they foretell,
 until one is left. Only logs whose place is settled change the map.
 
-A closed surface has several images on the plane: isometries of the map onto itself. They are looked
-for from views that are foretold elsewhere, and tested on the whole map.
+A closed surface has several images on the plane: isometries of the map onto itself.
 """
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -19,39 +17,24 @@ from typing import Any, Self
 import numpy as np
 
 from rover.arrays import IntArray
-from rover.poses.laws import (
-    _AREA,
-    _CENTRE,
-    _NOTHING,
-    _SHIFTS,
-    _SIDE,
-    Laws,
-    _overlap,
-    _Pairs,
-    _placed,
-    _undone,
-    _Views,
-)
+from rover.poses.images import _far, _placed, _undone, corners, isometries
+from rover.poses.laws import _AREA, _CENTRE, _NOTHING, Laws, _overlap, _Pairs, _Views
 
 _MOVED, _STAYED, _ENDED, _JUMPED = range(4)  # outcomes of actions
 _FORETOLD, _AHEAD, _SURE = 3, 8, 3
 """Corners that the map has to foretell before the last hypothesis is believed, one after so many
 settled episodes; and those more than all others before one of several is."""
-_DOUBTS, _CONTRADICTED = 3, 6  # episodes in a row after which the map goes; in all, all goes
-_TEXTURE, _PLACES = 8, 16  # corners of a view by which it is looked for elsewhere; places tried
+_DOUBTS = 3  # contradicted episodes in a row after which the map goes
 _SLIPPED = 0.05  # share of a view that may contradict the law of another action
-_IMAGES, _OVERLAP, _REACH = 50, 0.25, 2.6
-"""Cells of rarer symbols, and share of the map, that an isometry of it has to foretell; and how far
-images are drawn, in its lengths."""
+_GROWTH, _REACH = 1.25, 2.6  # of the map until images are looked for; drawn, in their lengths
 
 
 class _Plane:
-    """The symbol of each cell, visited cells, and poses that were taken."""
+    """The symbol of each cell, and poses that were taken."""
 
     def __init__(self, other: _Plane | None = None) -> None:
         self.codes: bytearray = bytearray([_NOTHING]) * _AREA if other is None else other.codes[:]
         self.array = np.frombuffer(self.codes, np.uint8)
-        self.visited: set[int] = set() if other is None else other.visited.copy()
         self.taken: set[int] = set() if other is None else other.taken.copy()
 
 
@@ -63,9 +46,9 @@ class Tracker:
     Attributes:
         main: the map; `work` its copy that the episode draws on.
         table: by action and the symbol ahead, how often it moved, stayed, ended and jumped.
-        symbols: all that were seen; `stood` how often the agent stood on one.
+        stood: how often the agent stood on a symbol.
         labels: row of a transition, pose before and pose after, of the settled logs of this map.
-        images: isometries of the map onto itself, as poses, the first one first.
+        images: isometries of the map onto itself, as poses.
         hypotheses: where the episode may have begun; `at` is the one that is acted on, `settled`
             whether it is believed, and `n_logs` how often it became another one.
     """
@@ -75,37 +58,31 @@ class Tracker:
         self._pairs = [_overlap(move, laws.shape) for move in (*laws.moves, (0, 0, 0))]
         self.table: list[dict[int, list[int]]] = [{} for _ in laws.moves]
         self.stood, self.figures = Counter[int](), Counter[str]()
-        self.symbols: set[int] = set()
         self.settled, self.n_logs, self.at, self.pose = False, 0, _CENTRE, _CENTRE
-        self.hypotheses: list[int] = []
+        self.hypotheses, self._is_begun = list[int](), False
         self._forget()
 
     def _forget(self) -> None:
         """Throw the map away."""
         self.main = self.work = _Plane()
-        self.labels: list[list[int]] = []
-        self.images = [_CENTRE]
-        self._n_settled = self._n_doubts = 0
+        self.labels, self.images = list[list[int]](), np.array([_CENTRE])
+        self._n_settled = self._n_doubts = self._looked_at = 0
 
     @property
     def here(self) -> int:
         """The pose in the map, as far as it is known."""
         return int(_placed(self.at, self.pose))
 
-    @property
-    def is_refuted(self) -> bool:
-        """True if the map contradicted most of the episodes that should have been foretold."""
-        n = self.figures["contradicted"]
-        return n >= _CONTRADICTED and n > 2 * self.figures["foretold"]
-
     def canonical(self, poses: IntArray) -> IntArray:
         """The images of poses (n,) nearest to where the map begins."""
-        images = np.stack([_placed(image, poses) for image in self.images])
+        images = _placed(self.images[:, None], poses)
         order = _far(images) * 8 * _AREA + images
         return np.asarray(np.take_along_axis(images, order.argmin(axis=0)[None], 0)[0], np.int64)
 
     def begin(self, view: _Views) -> None:
-        """Begin an episode."""
+        """Begin an episode, unless it has begun."""
+        if self._is_begun:
+            return
         if self._n_doubts >= _DOUBTS:
             self._forget()
         headings = self.laws.headings if self._n_settled else [0]
@@ -122,21 +99,22 @@ class Tracker:
             self._open_log(after)
             return
         if taken >= 0:
-            self.pose = self.laws.after(began, taken)
+            heading, shift = self.laws.steps[began // _AREA][taken]
+            self.pose = heading + began % _AREA + shift
         self._steps.append((row, began, self.pose))
         if not ended:
             self._note(after)
 
     def end(self) -> None:
         """End the episode: the map takes the log over if its place is known."""
-        is_known = len(self.hypotheses) == 1
-        rich, poor = (len(self._features(plane)) for plane in (self.work, self.main))
+        is_known, self._is_begun = len(self.hypotheses) == 1, False
+        rich, poor = (len(self.features(plane)) for plane in (self.work, self.main))
         if len(self.hypotheses) > 1 and rich > 2 * poor:
             self._forget()  # the log tells more than the map, and becomes the map
             self.hypotheses, is_known = [], True
             self._draw_first()
-        # As long as the map has hardly foretold anything, any heading will do.
-        if is_known or (rich > poor and self.hypotheses and self._n_settled < _SURE):
+        # As long as nothing in the map tells headings apart, any will do.
+        if is_known or (self.hypotheses and poor == 0):
             self.main, self._n_doubts = self.work, 0
             self.figures["foretold"] += is_known and self._n_settled > 0
             self._n_settled += is_known
@@ -185,6 +163,7 @@ class Tracker:
     def _open_log(self, view: _Views, starts: Sequence[int] = ()) -> None:
         """Begin a log at an unknown pose, one of the starts if there are any."""
         self._is_start, self._log, self._steps = bool(starts), dict[int, _Views](), list[Any]()
+        self._is_begun = True
         self.pose, self.settled = _CENTRE, False
         self.hypotheses = [pose for pose in starts if self._misses(self.main, pose, view)[0] <= 1]
         self._foretold: dict[int, set[int]] = {pose: set() for pose in self.hypotheses}
@@ -202,16 +181,13 @@ class Tracker:
 
     def _draw(self, pose: int, view: _Views) -> None:
         """Draw a view, in all its images."""
-        plane = self.work
-        for image in self.images:
-            k, cell = divmod(_placed(image, pose) if len(self.images) > 1 else pose, _AREA)
-            where = self.laws.window[k] + cell
-            keep = view != self.laws.hidden
-            # What the agent stands on may show the agent.
-            keep[self.laws.centre] &= plane.codes[cell] == _NOTHING
-            plane.array[where[keep]] = view[keep]
-            plane.visited.add(cell)
-            plane.taken.add(k * _AREA + cell)
+        plane, poses = self.work, _placed(self.images, pose)
+        k, cells = np.divmod(poses, _AREA)
+        keep = view != self.laws.hidden
+        # What the agent stands on may show the agent.
+        keep[self.laws.centre] &= plane.codes[cells[0]] == _NOTHING
+        plane.array[(self.laws.window[k] + cells[:, None])[:, keep]] = view[keep]
+        plane.taken.update(poses.tolist())
 
     def _misses(self, plane: _Plane, pose: int, view: _Views) -> tuple[int, int]:
         """Cells of a view that contradict a map, and cells compared."""
@@ -222,7 +198,6 @@ class Tracker:
     def _note(self, view: _Views) -> None:
         """Enter a view at the present pose; drop hypotheses that it contradicts."""
         self._log[self.pose] = view
-        self.symbols.update(view.tolist())
         if self.settled:
             wrong, n = self._misses(self.work, self.here, view)
             if wrong > max(3, 0.25 * n):
@@ -235,14 +210,20 @@ class Tracker:
         here = self.here
         self._draw(here, view)
         self.stood[self.work.codes[here % _AREA]] += 1
-        if len(self.images) > 1 and _far(here) > max(map(_far, self.images)) / 2:
+        if len(self.images) > 1 and _far(here) > _far(self.images).max() / 2:
             nearest = int(self.canonical(np.array([here]))[0])
             self.at = _placed(_placed(nearest, _undone(here)), self.at)
 
     def _settle(self, view: _Views) -> None:
         """Drop hypotheses that a view contradicts; believe the one that is left, or far ahead."""
-        found = self._corners(view)
-        kept = [start for start in self.hypotheses if self._fits(start, self.pose, view, found)]
+        found = corners(view.reshape(self.laws.shape), self.laws.hidden)
+        kept = list[int]()
+        for start in self.hypotheses:
+            at = int(_placed(start, self.pose))
+            wrong, n = self._misses(self.main, at, view)
+            where = self.laws.window[at // _AREA][found] + at % _AREA
+            self._foretold[start].update(where[self.main.array[where] == view[found]].tolist())
+            kept += [start] * (wrong <= max(1, 0.05 * n))
         if len(kept) > 1:
             order = sorted(kept, key=lambda start: -len(self._foretold[start]))
             first, second = (len(self._foretold[start]) for start in order[:2])
@@ -255,91 +236,46 @@ class Tracker:
             needed = _FORETOLD * (self._n_settled > 0) if self._n_settled < _SURE else 1
             self.settled = len(self._foretold[kept[0]]) >= needed
 
-    def _fits(self, start: int, pose: int, view: _Views, found: IntArray) -> bool:
-        """True if a view is not contradicted at a pose of a log that began in `start`; its corners
-        that are foretold are kept."""
-        at = _placed(start, pose)
-        wrong, n = self._misses(self.main, at, view)
-        where = self.laws.window[at // _AREA][found] + at % _AREA
-        self._foretold[start].update(where[self.main.array[where] == view[found]].tolist())
-        return wrong <= max(1, 0.05 * n)
-
-    def _corners(self, view: _Views) -> IntArray:
-        """Cells (n,) of a view at which two by two begin that vary both ways: walls are alike all
-        along, corners tell places."""
-        v = view.reshape(self.laws.shape)
-        a, b, c, d = v[:-1, :-1], v[:-1, 1:], v[1:, :-1], v[1:, 1:]
-        found = ~(((a == b) & (c == d)) | ((a == c) & (b == d)))
-        for part in (a, b, c, d):
-            found &= part != self.laws.hidden
-        row, column = np.nonzero(found)
-        return np.asarray(row * v.shape[1] + column, np.int64)
-
     # images and hypotheses
 
-    def _features(self, plane: _Plane) -> IntArray:
+    def features(self, plane: _Plane) -> IntArray:
         """Cells (n,) of other symbols than the one that was stood on most."""
         array, common = plane.array, self.stood.most_common(1)[0][0]
         return np.flatnonzero((array != _NOTHING) & (array != common))
 
     def _find_images(self) -> None:
-        """Look for isometries of the map onto itself, from the view of the log with most to see."""
-        found = {pose: self._corners(view) for pose, view in self._log.items()}
-        pose = max(found, key=lambda one: len(found[one]))
-        if len(found[pose]) < _TEXTURE:
+        """Look for isometries of the map onto itself, whenever it has grown."""
+        array = self.main.array
+        cells = np.flatnonzero(array != _NOTHING)
+        cells = cells[self.canonical(cells) == cells]
+        if len(cells) < self._looked_at * _GROWTH:
             return
-        visited = np.array(sorted(self.main.visited))
-        array, here = self.main.array, _placed(self.at, pose)
-        cells, features = np.flatnonzero(array != _NOTHING), self._features(self.main)
-        others = list[int]()
-        for other in (k * _AREA + visited for k in range(8)):
-            window = self.laws.window[other[0] // _AREA][found[pose]]
-            alike = array[window + visited[:, None]] == self._log[pose][found[pose]]
-            others += other[alike.all(axis=1)].tolist()
-        for image in (_placed(other, _undone(here)) for other in others[:_PLACES]):
-            # Deck transformations leave no point where it is, done twice neither.
-            is_free = image // _AREA in (0, 4, 5, 6, 7) and _placed(image, image) != _CENTRE
-            if not is_free or image in self.images or _far(image) > _SIDE // 4:
-                continue
-            there = array[_placed(image, cells) % _AREA]
-            same = array[_placed(image, features) % _AREA] == array[features]
-            known = there != _NOTHING
-            is_enough = known.mean() >= _OVERLAP and same.sum() >= _IMAGES
-            if is_enough and not (known & (there != array[cells])).any():
+        self._looked_at = len(cells)
+        for image in isometries(array, cells, self.stood.most_common(1)[0][0]):
+            before = -1
+            while before != image:  # take off what is known
+                before, image = image, int(self.canonical(np.array([image]))[0])
+            if image != _CENTRE:
                 self._fold(image)
                 return
 
     def _fold(self, image: int) -> None:
         """Draw all images of the map by an isometry of it onto itself, and by those known."""
-        steps = {one for each in (*self.images, image) for one in (each, _undone(each))}
-        reach = _REACH * _far(image)
-        found = fresh = {_CENTRE}
-        while fresh:
-            further = {_placed(one, step) for one in fresh for step in steps} - found
-            fresh = {one for one in further if _far(one) <= reach}
-            found = found | fresh
-        self.images = [_CENTRE, *sorted(found - {_CENTRE})]
+        steps = np.unique([(one, _undone(one)) for one in (*self.images.tolist(), image)])
+        fresh, self.images = steps, steps[:0]
+        while len(fresh) > len(self.images):
+            self.images = fresh
+            fresh = np.unique(_placed(fresh[:, None], steps))
+            fresh = fresh[_far(fresh) <= _REACH * _far(image)]
         old, self.main = self.main, _Plane()
         cells, taken = np.flatnonzero(old.array != _NOTHING), np.array(sorted(old.taken))
-        for one in self.images:
-            self.main.array[_placed(one, cells) % _AREA] = old.array[cells]
-            poses = _placed(one, taken)
-            self.main.taken.update(poses.tolist())
-            self.main.visited.update((poses % _AREA).tolist())
+        self.main.array[_placed(self.images[:, None], cells) % _AREA] = old.array[cells]
+        self.main.taken.update(_placed(self.images[:, None], taken).ravel().tolist())
         self.work = self.main
-
-    def beacons(self) -> set[int]:
-        """Cells within two of those from which the map tells something."""
-        near = (np.indices((5, 5)).reshape(2, -1).T - 2) @ _SHIFTS
-        return set((self._features(self.main)[:, None] + near).ravel().tolist())
 
     def copy(self) -> Tracker:
         """Another one that knows the same, between two episodes."""
-        other = Tracker(self.laws)
-        other.main = other.work = _Plane(self.main)
-        for name in ("table", "stood", "images", "_n_settled"):
-            setattr(other, name, copy.deepcopy(getattr(self, name)))
-        return other
+        return Tracker.from_content(self.content())
 
     def content(self) -> dict[str, Any]:
         """Everything known between two episodes, for a file."""
@@ -365,11 +301,5 @@ class Tracker:
         tracker.main.array[cells] = codes
         tracker.table = [{int(code): list(n) for code, *n in one} for one in content["table"]]
         tracker.stood.update({int(code): int(n) for code, n in content["stood"]})
-        tracker.images = [int(image) for image in content["images"]]
+        tracker.images = np.asarray(content["images"], np.int64)
         return tracker
-
-
-def _far(poses: Any) -> Any:
-    """Steps along rows and columns from where the map begins."""
-    row, column = np.divmod(poses % _AREA, _SIDE)
-    return abs(row - _SIDE // 2) + abs(column - _SIDE // 2)
