@@ -54,6 +54,22 @@ class Line(Small):
         self.place = float(np.clip(self.place + (int(action) - 1) * step, 0.0, 30.0))
 
 
+class Tilt(Line):
+    """A ball that rolls on a line whose slope the actions change by steps of one size."""
+
+    observation_space = spaces.Box(-1e3, 1e3, (2,), np.float32)
+
+    def begin(self) -> None:
+        self.place, self.ball = 0.0, self.np_random.uniform(-0.5, 0.5)
+
+    def look(self) -> Any:
+        return np.array([self.place, self.ball], np.float32)
+
+    def move(self, action: Any) -> None:
+        self.place += (int(action) - 1) * self._step
+        self.ball += np.sin(self.place)
+
+
 @pytest.mark.parametrize(
     ("kind", "steps", "is_exact"),
     [
@@ -93,6 +109,7 @@ def test_pictures_are_what_their_first_2000_transitions_say(shape, dtype, is_exa
         (Line(1.0, is_shuffled=True), True),  # whose neighbours are none
         (WalledPoint(), True),
         (gym.make("MountainCar-v0"), False),
+        (Tilt(0.1), False),  # steps of an actuator are no lattice of what it moves
     ],
 )
 def test_worlds_that_repeat_in_part(env, is_exact):
