@@ -23,7 +23,7 @@ UNSEEDED = (
     "reset(seed=...) does not decide all: draw random numbers from self.np_random, after "
     "super().reset(seed=seed), and not from numpy.random"
 )
-ZERO_SEED = "reset(seed=0) begins elsewhere each time: compare the seed with None, not with False"
+_ZERO_SEED = "reset(seed=0) begins elsewhere each time: compare the seed with None, not with False"
 DRAWN_WHEN_MADE = (
     "another instance is another environment, since something is drawn when it is made: draw it "
     "in reset(), or give it as an argument"
@@ -70,7 +70,7 @@ def check_env(
     faults = []
     first, _, again = (RunningEpisode(made, seed=one).observation for one in (0, 1, 0))
     if not np.array_equal(first, again):
-        faults.append(ZERO_SEED)
+        faults.append(_ZERO_SEED)
     faults += not_repeated(buffer, made, UNSEEDED, seed=seed)
     if other is not None and not faults:
         faults = not_repeated(buffer, other, DRAWN_WHEN_MADE, seed=seed)

@@ -18,7 +18,7 @@ from rover.errors import ConfigurationError
 
 
 class Episodic:
-    """What holds something of each episode in progress, of which there may be several.
+    """A holder of attributes of each episode in progress; there may be several at once.
 
     A subclass names the attributes and sets them in :meth:`_begin_episode`.
     """
@@ -53,7 +53,7 @@ class Episodic:
             setattr(self, name, value)
 
 
-class Remote(gym.Env[Any, Any]):
+class _Remote(gym.Env[Any, Any]):
     """A copy of an environment in a process of its own, number `number` of a vector environment.
 
     Steps are asked for one by one, through the pipe of the process: a vector environment waits for
@@ -123,7 +123,7 @@ class Copies:
                 shared_memory=False,
                 autoreset_mode=AutoresetMode.DISABLED,
             )
-            self._envs = [Remote(vector, number) for number in numbers]
+            self._envs = [_Remote(vector, number) for number in numbers]
             return self._envs
         self._envs = envs = [self._make() for _ in numbers]
         if len({id(env.unwrapped) for env in envs}) < self.number:
@@ -132,6 +132,12 @@ class Copies:
                 "same instance each time: let it make one"
             )
         return envs
+
+    def send(self, number: int, action: Any) -> None:
+        """Begin a step of copy `number`, if it is in a process of its own."""
+        env = self.envs[number]
+        if isinstance(env, _Remote):
+            env.send(action)
 
     def close(self, *, by_force: bool) -> None:
         """End the processes and close the copies; `by_force` without waiting for what they do."""
@@ -143,7 +149,7 @@ class Copies:
         if not by_force:
             with suppress(OSError, EOFError):  # of a process that has ended
                 for env in envs:
-                    if isinstance(env, Remote) and env.is_stepping:
+                    if isinstance(env, _Remote) and env.is_stepping:
                         env.receive()
                 vector.close()
         for process in vector.processes:

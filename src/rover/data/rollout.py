@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from types import MethodType
-from typing import Any, NamedTuple, SupportsFloat, cast
+from typing import Any, SupportsFloat, cast
 
 import gymnasium as gym
 import numpy as np
@@ -23,7 +22,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from rover.data.buffer import Buffer
-from rover.data.copies import Copies, Remote
+from rover.data.copies import Copies
 from rover.data.kinds import kinds_of
 from rover.envs import Spaces
 from rover.errors import (
@@ -182,13 +181,6 @@ class _Arrival:
         return True, first if first <= n_steps else None
 
 
-class _Chosen(NamedTuple):
-    """An action whose transition is not recorded yet, and the skill by which it was chosen."""
-
-    action: int
-    skill: NDArray[np.float32] | None
-
-
 class Collector:
     """Steps an environment, or several copies of it, and records every transition; no transition
     crosses a reset.
@@ -228,7 +220,8 @@ class Collector:
         self._turn = self.n_episodes = 0
         self._observations, self._episodes = [-1] * n, [-1] * n
         self._running: list[RunningEpisode | None] = [None] * n
-        self._chosen: list[_Chosen | None] = [None] * n
+        # Actions whose transitions are not recorded yet, and the skills by which they were chosen.
+        self._chosen: list[tuple[int, NDArray[np.float32] | None] | None] = [None] * n
         self.arrival = _Arrival()
         self._named = set[str]()
         # Since users step what they gave, or a wrapper of it.
@@ -283,13 +276,10 @@ class Collector:
 
     def send(self, action: int, *, skill: NDArray[np.float32] | None = None) -> None:
         """Take `action` in the copy whose turn it is, by a skill if there are any."""
-        self._chosen[self._turn] = _Chosen(action, skill)
-        if self._copies is None:
-            return
-        self._resumed()
-        env = self._envs[self._turn]
-        if isinstance(env, Remote):
-            env.send(self.spaces.taken(action))
+        self._chosen[self._turn] = action, skill
+        if self._copies is not None:
+            self._resumed()
+            self._copies.send(self._turn, self.spaces.taken(action))
 
     def receive(self) -> bool:
         """Record the next transition, and reset if the episode is over, which is returned. An
@@ -297,7 +287,8 @@ class Collector:
         """
         running, turn, chosen = self._resumed(), self._turn, self._chosen[self._turn]
         assert chosen is not None
-        reached, reward, terminated, truncated = running.step(chosen.action)
+        action, skill = chosen
+        reached, reward, terminated, truncated = running.step(action)
         self._chosen[turn] = None
         has_rewards = self.buffer.rewards is not None
         if not has_rewards:
@@ -305,9 +296,9 @@ class Collector:
         begun = self.observation
         self._observations[turn] = self.buffer.observations.intern(reached)
         self.buffer.add(
-            *(begun, chosen.action, self.observation, terminated, truncated),
+            *(begun, action, self.observation, terminated, truncated),
             reward=as_reward(reward, running) if has_rewards else None,
-            skill=chosen.skill,
+            skill=skill,
             episode=self.episode,
         )
         self._n_calls = self._world._rover_calls
@@ -322,17 +313,8 @@ class Collector:
         self.send(action, skill=skill)
         return self.receive()
 
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Close the copies, and end their processes, behind a `with` block."""
-        try:
-            yield
-        except BaseException:
-            self._close(by_force=True)
-            raise
-        self._close(by_force=False)
-
-    def _close(self, *, by_force: bool) -> None:
+    def close(self, *, by_force: bool) -> None:
+        """Close the copies and end their processes, `by_force` without waiting for their steps."""
         if self._copies is not None:
             self._copies.close(by_force=by_force)
             self._running = [None] * len(self._running)
@@ -351,7 +333,7 @@ class Collector:
         return {
             "turn": self._turn,
             "episodes": self._episodes.copy(),
-            "chosen": [None if one is None else tuple(one) for one in self._chosen],
+            "chosen": self._chosen.copy(),
             "arrival": {**vars(self.arrival)},
         }
 
@@ -361,27 +343,24 @@ class Collector:
         self._episodes, self.arrival = [*state["episodes"]], _Arrival(**state["arrival"])
         self.n_episodes = len(self.buffer.episode_starts)
         check_repeats(self._envs[0], self.buffer, seed=self._seed, strictly=True)
+        self._running = [None] * len(self._running)
         for turn in range(len(self._running)):
             self._turn = turn
-            self._replay()
-        self._chosen = [None if one is None else _Chosen(*one) for one in state["chosen"]]
-        self._turn = state["turn"]
+            self._resumed()
+        self._turn, self._chosen = state["turn"], [*state["chosen"]]
 
     def _resumed(self) -> RunningEpisode:
         """The running episode, played again where it was interrupted."""
-        running = self._running[self._turn]
-        is_alone = self._copies is not None or self._n_calls == self._world._rover_calls
-        return self._replay() if running is None or not is_alone else running
-
-    def _replay(self) -> RunningEpisode:
-        """Play the unfinished episode again."""
-        buffer, episode, env = self.buffer, self.episode, self._envs[self._turn]
-        running, found = _replayed(env, buffer, episode, seed=self._seed)
+        turn, buffer, episode = self._turn, self.buffer, self.episode
+        running = self._running[turn]
+        if running and (self._copies is not None or self._n_calls == self._world._rover_calls):
+            return running
+        running, found = _replayed(self._envs[turn], buffer, episode, seed=self._seed)
         if found is not None:
             raise _mismatch(found[0], episode)
         reached = buffer.successors[buffer.rows_of(episode)]
-        self._running[self._turn] = running
-        self._observations[self._turn] = int([buffer.episode_starts[episode], *reached][-1])
+        self._running[turn] = running
+        self._observations[turn] = int([buffer.episode_starts[episode], *reached][-1])
         self._n_calls = self._world._rover_calls
         return running
 
@@ -392,13 +371,13 @@ def _counted(call: Any, world: Any, *args: Any, **options: Any) -> Any:
     return call(world, *args, **options)
 
 
-Difference = tuple[int, bytes, bool]
+_Difference = tuple[int, bytes, bool]
 """A step that came out otherwise, 0 for the reset, its observation, and True of mere rounding."""
 
 
 def _replayed(
     env: gym.Env[Any, Any], buffer: Buffer, episode: int, *, seed: int, most: int | None = None
-) -> tuple[RunningEpisode, Difference | None]:
+) -> tuple[RunningEpisode, _Difference | None]:
     """Take the stored actions of an episode of a run again, `most` at most, up to a difference."""
     running = RunningEpisode(env, seed=seed, number=episode)
     rows, reached = buffer.rows_of(episode)[:most], running.observation
@@ -420,7 +399,7 @@ def _replayed(
 
 def differences(
     env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, most: int
-) -> Iterator[tuple[int, Difference]]:
+) -> Iterator[tuple[int, _Difference]]:
     """Episodes of a run that differ when they are played again, and where: of the first, the last
     and those that touch most states; at most five, and `most` steps."""
     n, size = buffer.n_episodes, len(buffer.observations)

@@ -51,7 +51,7 @@ _N_REPEATS = 100
 # Seed of episodes of random actions and of the optimum: figures of the problem alone.
 _REFERENCE_SEED = 7
 
-EVEN = Objective()
+_EVEN = Objective()
 """Occupancy as even as possible, J = Σ_x d(x)²."""
 
 
@@ -202,7 +202,7 @@ class Optimum:
 
 
 def optimal_occupancy(
-    dynamics: FiniteDynamics, *, discount: float, objective: Objective = EVEN
+    dynamics: FiniteDynamics, *, discount: float, objective: Objective = _EVEN
 ) -> Optimum:
     """Minimise J over all policies, exactly (interior point, Clarabel).
 
@@ -299,7 +299,7 @@ class FiniteEvaluator:
         discount: float,
         horizon: int,
         n_episodes: int,
-        objective: Objective = EVEN,
+        objective: Objective = _EVEN,
     ) -> None:
         self.problem = problem
         self.discount = discount

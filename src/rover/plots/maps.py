@@ -38,8 +38,8 @@ from rover.plots.style import (
 Scale = Literal["visits", "occupancy"]
 
 # The walls and the floor of the environments' own pictures.
-WALL_COLOUR: Final = "#404046"
-FLOOR_COLOUR: Final = "#EEECE6"
+_WALL_COLOUR: Final = "#404046"
+_FLOOR_COLOUR: Final = "#EEECE6"
 
 # Of the cells in which episodes start.
 _FRAME: Final[dict[str, Any]] = {"edgecolor": VERMILLION, "linewidth": 2.0, "zorder": 4}
@@ -156,17 +156,17 @@ def _draw_map(axes: Axes, grid: GridMap, panel: MapPanel) -> None:
     """Walls dark, floor light, one square per cell; (x, y) of a cell is its centre, where its mark
     is written: a goal is a star. Starts are framed."""
     free, (height, width) = grid.free, grid.free.shape
-    x, y, floor = np.arange(width), np.arange(height), ListedColormap([FLOOR_COLOUR])
+    x, y, floor = np.arange(width), np.arange(height), ListedColormap([_FLOOR_COLOUR])
     axes.pcolormesh(x, y, free, cmap=floor, edgecolors="#D6D3CB", linewidth=0.5, zorder=0)
     walls = np.ma.masked_where(free, free)
-    axes.imshow(walls, cmap=ListedColormap([WALL_COLOUR]), zorder=0.7)
+    axes.imshow(walls, cmap=ListedColormap([_WALL_COLOUR]), zorder=0.7)
     for x, y, sign in grid.marks.tolist():
         options: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 5, "fontsize": 11.0}
         outline = [withStroke(linewidth=2.0, foreground="white")]
         axes.text(x, y, chr(sign), color=TEXT_COLOUR, path_effects=outline, **options)
     axes.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), xticks=[], yticks=[])
     for spine in axes.spines.values():
-        spine.set(color=WALL_COLOUR, linewidth=1.5)
+        spine.set(color=_WALL_COLOUR, linewidth=1.5)
     starts = np.asarray(panel.starts, np.int64)
     if panel.trajectories is not None:
         starts = np.union1d(starts, panel.trajectories[:, 0])

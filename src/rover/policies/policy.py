@@ -1,4 +1,4 @@
-"""Policies, which need no model and no agent; plans, those of exact states, and their tables.
+"""Policies, which need no model and no agent; plans, policies of exact states, and their tables.
 
 A policy is a torch module from raw observations to logits. It may be a set of stationary policies,
 one drawn for each episode: a mixture, or one policy for each skill.

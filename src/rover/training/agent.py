@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -293,8 +292,8 @@ class Agent(Run, Generic[ConfigT]):
         agent.restore()
         return agent
 
-    def _opened(self) -> AbstractContextManager[None]:
-        return self._collector.open()
+    def _close(self, raised: type[BaseException] | None, *_: Any) -> None:
+        self._collector.close(by_force=raised is not None)
 
     def _make_again(self, n_steps: int) -> None:
         super()._make_again(n_steps)

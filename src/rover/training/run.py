@@ -12,7 +12,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -106,9 +106,9 @@ class Run(ABC):
     def _conclude(self) -> None:  # noqa: B027 - most runs have nothing to settle
         """Choose and measure the final policy after the last step; warn of doubts."""
 
-    def _opened(self) -> AbstractContextManager[None]:
-        """What is open while steps are made."""
-        return nullcontext()
+    def _close(self, raised: type[BaseException] | None, *_: Any) -> None:
+        """Close what is open while steps are made, however it `raised`."""
+        del raised
 
     def _prepare_folder(self, folder: Path) -> None:
         """Write what the run begins with, before its config.json."""
@@ -152,7 +152,7 @@ class Run(ABC):
         with ExitStack() as stack:
             stack.enter_context(learning_mode(self._threads))
             stack.enter_context(_each_warning_once())
-            stack.enter_context(self._opened())
+            stack.push(self._close)
             if self._folder is not None:
                 config = self.describe(self.total_timesteps)
                 stack.enter_context(self._folder.open(config, self._prepare_folder))
