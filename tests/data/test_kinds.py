@@ -68,6 +68,12 @@ def old_reset(env: Row, **options: Any) -> tuple[Any, dict[str, Any]]:
     return now if before is None else before, info
 
 
+def turning(env: Row, action: Any) -> Any:
+    env.place += (0.3 + 0.1 * env.np_random.random()) * (2 * int(action) - 1)
+    env.age += 1
+    return env.look(), 0.0, *env.flags(), {}
+
+
 def unseeded_reset(env: Row, *, seed: int | None = None, **options: Any) -> Any:
     Row.reset(env, seed=seed)
     env.place = int(np.random.default_rng(seed).integers(12)) if seed else next(COUNT) % 12
@@ -154,6 +160,15 @@ KINDS = [
             look=lambda self: np.array([self.place, self.age], np.float32),
         ),
         "a number only grows: 1 of the observation changed in 100%",
+    ),
+    (
+        a(
+            Row,
+            observation_space=spaces.Box(-9, 9, (2,), np.float32),
+            step=turning,
+            look=lambda self: np.array([(self.place + 3.0) % 6.0, 0.1 * self.place], np.float32),
+        ),
+        r"a number wraps around: 0 of the observation jumped by its whole range in \d+ steps",
     ),
 ]
 OF_OBJECTS = [

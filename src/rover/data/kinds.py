@@ -33,8 +33,8 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
         return []
     found, rows = [*_ends(made), *_jumping(made)], made.observations.rows
     if rows.ndim == 2 and rows.shape[1] >= 2 and len(made) >= _FEWEST_MOVES:
-        change = np.sign(rows[made.successors].astype(np.float64) - rows[made.inputs])
-        share = np.abs(change).mean(axis=0)
+        moved = rows[made.successors].astype(np.float64) - rows[made.inputs]
+        change, share = np.sign(moved), (moved != 0.0).mean(axis=0)
         # Steps forward alone are a place, as long as others share its number.
         for column in np.flatnonzero((np.ptp(change, axis=0) <= 1.0) & (share > 0.2)).tolist():
             n_others = len(np.unique(np.delete(rows, column, axis=1), axis=0))
@@ -46,6 +46,9 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
                     "(gymnasium.wrappers.TransformObservation), or give goals in other numbers, "
                     "rover.solving.PointGoal"
                 )
+        found += (
+            [] if made.repeats else _wrapping(np.abs(moved[~made.is_end]), np.ptp(rows, axis=0))
+        )
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         slack = 1e-5 * np.maximum(1.0, np.abs(rows).max(axis=0))  # more than rounding
         wrong = ((rows < space.low - slack) | (rows > space.high + slack)).any(axis=1)
@@ -53,6 +56,19 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
             words = misfit(rows[wrong][-1], space)
             found.append(f"observations are outside their space: {words}. Correct the bounds")
     return list(filter(None, found))
+
+
+def _wrapping(moves: FloatArray, ranges: FloatArray) -> Iterator[str]:
+    """Numbers of ranges (d,) whose moves (n, d) are short or nearly a range, with none between."""
+    share = moves / np.maximum(ranges, 1e-12)
+    n_far, n_near = (share > 0.75).sum(axis=0), ((share > 0.0) & (share < 0.25)).sum(axis=0)
+    is_gap = n_far + n_near == (share > 0.0).sum(axis=0)
+    for column in np.flatnonzero(is_gap & (n_far >= 3) & (n_near > n_far)).tolist():
+        yield (
+            f"a number wraps around: {column} of the observation jumped by its whole range in "
+            f"{n_far[column]} steps, as an angle does, so that neighbours look far apart. Return "
+            "its cosine and sine in its place"
+        )
 
 
 def _ends(made: Buffer) -> Iterator[str]:

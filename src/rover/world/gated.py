@@ -155,7 +155,7 @@ def _of_differences(covariance: FloatArray) -> FloatArray:
 
 
 def _single(array: FloatArray) -> Tensor:
-    return torch.from_numpy(np.asarray(array, np.float32))
+    return torch.from_numpy(np.array(array, np.float32))
 
 
 class _Units:

@@ -90,7 +90,7 @@ class SampledPlan:
     def act(self, observation: FloatArray) -> Tensor:
         """The control (k,) float32 to take at an observation (d,), the next of the episode."""
         sampling, controls = self._sampling, self._controls
-        begin = torch.from_numpy(np.asarray(observation, np.float32))
+        begin = torch.from_numpy(np.array(observation, np.float32))
         mean, elites = self._mean, self._kept
         spread = (sampling.spread * (controls.high - controls.low) / 2.0).expand_as(mean)
         for iteration in range(sampling.n_iterations):
