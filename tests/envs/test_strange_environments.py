@@ -171,3 +171,19 @@ def test_vector_environments_are_named():
     for door in (rover.Rover, rover.check_env):
         with pytest.raises(ConfigurationError, match="is no single environment: give a gym"):
             door(env)
+
+
+@pytest.mark.parametrize(
+    ("method", "changed", "words"),
+    [
+        ("step", lambda parts: parts[:3] + parts[4:], "4 values in place of .observation, reward"),
+        ("step", lambda parts: (*parts[:4], None), "None as info, not a dict"),
+        ("reset", lambda parts: parts[0], "ndarray in place of .observation, info.: .*shimmy"),
+    ],
+)
+def test_what_is_not_of_gymnasiums_interface_is_named(method, changed, words):
+    env = Arena()
+    answer = getattr(env, method)
+    setattr(env, method, lambda *action, **options: changed(answer(*action, **options)))
+    with pytest.raises(ConfigurationError, match=words):
+        rover.Rover(env, seed=0).learn(10)

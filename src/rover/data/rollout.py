@@ -77,6 +77,19 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
         )
 
 
+def _parts(answer: Any, names: str) -> Any:
+    """What an environment returned, if it has the parts of Gymnasium's interface."""
+    if not isinstance(answer, tuple) or len(answer) != names.count(",") + 1:
+        got = f"{len(answer)} values" if isinstance(answer, tuple) else type(answer).__name__
+        raise ConfigurationError(
+            f"the environment returned {got} in place of ({names}): correct it, or wrap one of the "
+            "time before Gymnasium (shimmy.GymV21CompatibilityV0)"
+        )
+    if not isinstance(answer[-1], dict):
+        raise ConfigurationError(f"the environment returned {answer[-1]!r:.80} as info, not a dict")
+    return answer
+
+
 class RunningEpisode:
     """One episode of an environment, which is reset.
 
@@ -105,7 +118,7 @@ class RunningEpisode:
         if number is not None:
             seed = int(np.random.SeedSequence([seed, 1, number]).generate_state(1)[0])
         try:
-            first, _ = env.reset(seed=seed)
+            first, _ = _parts(env.reset(seed=seed), "observation, info")
         except Exception as error:
             where = f"in the reset of episode {self._number}, seed {seed}"
             error.add_note(f"{BY_ENVIRONMENT} {where}")
@@ -127,7 +140,9 @@ class RunningEpisode:
         taken = self._spaces.taken(action)
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
         try:
-            observation, reward, terminated, truncated, info = self._env.step(taken)
+            observation, reward, terminated, truncated, info = _parts(
+                self._env.step(taken), "observation, reward, terminated, truncated, info"
+            )
         except Exception as error:
             error.add_note(
                 f"{BY_ENVIRONMENT} in step {self.n_steps + 1} of episode {self._number}, whose "
