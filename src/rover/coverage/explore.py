@@ -70,13 +70,17 @@ class _StateExplorer(Episodic):
         ):
             self._plan = None
         if is_news:
-            self._forget_episodes()
-        elif done:
+            self._begin_episode()
+            # Others go on to what they head for.
+            self._held = {other: [path, False, end] for other, (path, _, end) in self._held.items()}
+        if done:
             self._end_episode()
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         if self.model.extend():
             self._plan, self._exhausted = None, False
+        if self._path and self.model.tries[self._end]:
+            self._path = []  # another one was there first
         if not (self.model.varied or self._path or self._exhausted):
             others = {end for *_, end in self._held.values()}
             age = len(self._buffer.rows_of(self._turned_to))
