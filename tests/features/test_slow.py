@@ -127,9 +127,7 @@ def test_running_sums_are_those_from_scratch(seed, parts):
     mean = np.concatenate([before, after]).mean(axis=0)
     x, y, change = before - mean, after - mean, after - before
     for found, expected in zip(
-        sums.covariances(),
-        (mean, (x.T @ x + y.T @ y) / 180, change.T @ change / 90),
-        strict=True,
+        sums.covariances(), (mean, (x.T @ x + y.T @ y) / 180, change.T @ change / 90), strict=True
     ):
         np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-10)
     # One factor for all numbers tells how much of a change comes again.

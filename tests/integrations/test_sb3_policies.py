@@ -32,10 +32,7 @@ from stable_baselines3 import A2C, DQN, PPO
 
 from rover.integrations.sb3 import RoverFeatures, fine_tuned, rover_policy
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:.*too few for a policy update"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore:.*too few for a policy update")]
 
 MAP = "S...\n.#..\n...."
 N_STATES, N_ACTIONS = 11, 4

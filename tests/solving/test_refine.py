@@ -192,11 +192,7 @@ def test_contacts_are_simulated_where_they_were_met() -> None:
     assert model is not None
     scale = model.units.scale
     dynamics = RefinedDynamics(model.buffer, model.units.points, model.dynamics)
-    at, right, left = (
-        np.array([[0.5], [0.3], [0.7]]) / scale,
-        np.ones(3, int),
-        np.zeros(3, int),
-    )
+    at, right, left = (np.array([[0.5], [0.3], [0.7]]) / scale, np.ones(3, int), np.zeros(3, int))
     free = dynamics.step(at[None])[0]
     followed = dynamics.follow(at, right)[0][:, 0] * scale
     assert free[1, 0] * scale > 0.505, "the law passes the wall"

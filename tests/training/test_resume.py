@@ -30,10 +30,7 @@ from rover.errors import ConfigurationError
 from rover.finetuning import finetune, resume_task, train_offline
 from rover.storage import is_complete, read_lines
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::rover.errors.RoverWarning"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::rover.errors.RoverWarning")]
 
 
 class Case(NamedTuple):

@@ -264,7 +264,7 @@ def explored(n: int, covered: list[int] | None, seed: int) -> tuple[Buffer, Cont
         if step % 40 == 0:
             hand, box = rng.uniform(0.0, 0.2), rng.uniform(0.35, 0.55)
             walk.begin(seen(hand, box))
-            search.forget_plan()
+            search.forget_episodes()
         action = search.act(walk.here, rng)
         action = int(rng.integers(5)) if action is None else action
         hand, box = pushed(hand, box, float(CONTROLS[action, 0]))
@@ -290,7 +290,7 @@ def test_the_box_is_pushed_far_more_often_than_by_chance(run):
 def test_decisions_follow_from_the_buffer_alone(run):
     buffer, search, _ = run
     again, rng = ContactSearch(buffer, np.array([1])), np.random.default_rng(0)
-    search.forget_plan()
+    search.forget_episodes()
     for row in (3, 4, 5):
         assert search.act(row, rng) == again.act(row, rng)
 

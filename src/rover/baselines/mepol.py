@@ -164,11 +164,7 @@ class _Mepol(Agent[_MepolConfig]):
 
         with self.stopwatch("improve"):
             figures = _maximize_entropy(
-                self._optimizer,
-                action_log_probs,
-                [*map(len, self._whole)],
-                neighbourhoods,
-                config,
+                self._optimizer, action_log_probs, [*map(len, self._whole)], neighbourhoods, config
             )
         self._begin_batch()
         self._policy = self._package()

@@ -66,7 +66,7 @@ class ContextExplorer(Episodic):
     def __init__(self, buffer: Buffer) -> None:
         self._buffer = buffer
         self.model: ExplorationValueModel | None = None
-        self._forget_episodes()
+        self.forget_episodes()
         self._tries: list[tuple[int, float]] = []
         """First tries of each episode: row, and the novelty of the arrival within the episode."""
         self._repeats: FloatArray = np.zeros((MOST_TRIES + 1, 3))
@@ -136,7 +136,7 @@ class ContextExplorer(Episodic):
         memory.move(action, reached, is_new=is_new, ends=ends)
         self._n_seen += 1
         if ends or buffer.truncated[row]:
-            self._end_episode()
+            self.end_episode()
         if self._n_seen >= self._due:
             self._due = self._n_seen * _GROWTH
             self._fit()

@@ -52,7 +52,7 @@ class _StateExplorer(Episodic):
 
     def forget_plan(self) -> None:
         self._plan: Values | None = None
-        self._forget_episodes()
+        self.forget_episodes()
 
     def _begin_episode(self) -> None:
         self._path: list[int] = []
@@ -74,7 +74,7 @@ class _StateExplorer(Episodic):
             # Others go on to what they head for.
             self._held = {other: [path, False, end] for other, (path, _, end) in self._held.items()}
         if done:
-            self._end_episode()
+            self.end_episode()
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         if self.model.extend():
@@ -129,9 +129,9 @@ class LandmarkExplorer(Episodic):
         self._plan: Values | None = None
         self._known: tuple[LandmarkModel, Rows] | None = None
         self._n_planned = self._n_fitted = 0
-        self._forget_episodes()
+        self.forget_episodes()
         if self._contacts is not None:
-            self._contacts.forget_plan()
+            self._contacts.forget_episodes()
 
     def turn_to(self, episode: int) -> None:
         """Go on with an episode, by its number."""
@@ -148,9 +148,9 @@ class LandmarkExplorer(Episodic):
         """Take note of the transition in row `row` of the buffer; `done` if its episode ended."""
         if done:
             self.turn_to(int(self._buffer.episodes[row]))
-            self._end_episode()
+            self.end_episode()
             if self._contacts is not None:
-                self._contacts.end()
+                self._contacts.end_episode()
 
     def act(self, observation: int, rng: np.random.Generator) -> int:
         """The next action at an observation, by its index."""

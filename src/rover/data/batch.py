@@ -81,10 +81,7 @@ class Batch:
 
 
 def draw_transitions(
-    buffer: Buffer,
-    n: int,
-    draw: Literal["transitions", "episodes"],
-    rng: np.random.Generator,
+    buffer: Buffer, n: int, draw: Literal["transitions", "episodes"], rng: np.random.Generator
 ) -> IntArray:
     """Rows (n,) of a buffer of N ≥ 1 transitions.
 
@@ -156,12 +153,7 @@ def gather(buffer: Buffer, rows: IntArray, successors: IntArray | None = None) -
 
 
 def n_step_batch(
-    buffer: Buffer,
-    rows: IntArray,
-    lengths: IntArray,
-    rewards: Tensor,
-    *,
-    discount: float,
+    buffer: Buffer, rows: IntArray, lengths: IntArray, rewards: Tensor, *, discount: float
 ) -> tuple[Batch, Tensor, Tensor]:
     """The n-step transitions of windows, and what a critic's target is made of.
 

@@ -9,7 +9,6 @@ repeat the table simply has as many rows as there were steps.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +23,7 @@ from rover.arrays import BoolArray, FloatArray, IntArray, signed
 from rover.data.kinds import _jumping
 from rover.data.table import FIRST_CAPACITY, ObservationTable
 from rover.envs.spaces import Spaces, StoredForm, described_space, description_of
-from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
+from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, warn
 from rover.storage import fitting, read_tensors, write_tensors
 from rover.transitions import TransitionCounts, merge_transitions
 
@@ -170,7 +169,7 @@ class Buffer:
         buffer = cls.of(spaces, rewards=rewards is not None)
         buffer._take_in(seen, columns, flags, spaces, episode_length)
         if message := _jumping(buffer)[1]:
-            warnings.warn(message, RoverWarning, stacklevel=2)
+            warn(message, stacklevel=2)
         return buffer
 
     def _take_in(

@@ -29,12 +29,12 @@ class Episodic:
     def _begin_episode(self) -> None:
         """Set what belongs to an episode as at its beginning."""
 
-    def _forget_episodes(self) -> None:
+    def forget_episodes(self) -> None:
         """Hold nothing of any episode."""
         self._held: dict[int, list[Any]] = {}
-        self._end_episode()
+        self.end_episode()
 
-    def _end_episode(self) -> None:
+    def end_episode(self) -> None:
         """Hold nothing of the episode that was turned to, which is over."""
         self._turned_to = -1
         self._begin_episode()

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import scipy
 
-from rover.arrays import BoolArray, FloatArray
+from rover.arrays import FloatArray
 from rover.envs.spaces import misfit
 
 if TYPE_CHECKING:
@@ -150,7 +150,28 @@ def _clock_end(made: Buffer) -> str:
 def _jumping(made: Buffer) -> tuple[str, str]:
     """Ends whose observation is one that episodes begin with; and episodes that go on behind an end
     which is not flagged."""
-    is_jump, resets = _jumps(made), ""
+    rows, starts, resets = made.observations.rows, np.unique(made.episode_starts), ""
+    is_jump = np.zeros(len(made), np.bool_)  # far beyond all others, to where episodes begin
+    if made.repeats:  # more than three steps, of the graph of all other transitions
+        into = np.isin(made.successors, starts)
+        edges = made.inputs[~into], made.successors[~into]
+        graph = scipy.sparse.coo_array((np.ones(len(edges[0])), edges), shape=(len(rows),) * 2)
+        distance = scipy.sparse.csgraph.dijkstra(
+            graph.tocsr(), directed=False, indices=starts, unweighted=True, min_only=True
+        )
+        is_jump = into & (distance[made.inputs] > 3)
+    elif rows.ndim == 2:
+        moved = rows[made.successors].astype(np.float64) - rows[made.inputs]
+        units = np.maximum(np.abs(moved).mean(axis=0), 1e-12)
+        moves: FloatArray = np.linalg.norm(moved / units, axis=1)
+        is_jump = moves > (6.0 * np.quantile(moves[moves > 0.0], 0.75) if moves.any() else 0.0)
+        if is_jump.any():
+            tree = scipy.spatial.KDTree(rows[starts] / units)
+            begun, reached = (
+                np.median(tree.query(rows[ends[is_jump]] / units)[0])
+                for ends in (made.inputs, made.successors)
+            )
+            is_jump &= reached <= begun / 4.0
     n_ends, n_jumps = made.is_end.sum(), (is_jump & made.is_end).sum()
     if n_jumps >= max(3, n_ends / 2):
         resets = (
@@ -175,30 +196,3 @@ def _jumping(made: Buffer) -> tuple[str, str]:
         f"where episodes begin{length}. Flag each end, or give episode_length= to load_minari or "
         "Buffer.from_arrays"
     )
-
-
-def _jumps(made: Buffer) -> BoolArray:
-    """Mask (n,) of transitions far beyond all others, to where episodes begin."""
-    rows, starts = made.observations.rows, np.unique(made.episode_starts)
-    if made.repeats:  # more than three steps, of the graph of all other transitions
-        into = np.isin(made.successors, starts)
-        edges = made.inputs[~into], made.successors[~into]
-        graph = scipy.sparse.coo_array((np.ones(len(edges[0])), edges), shape=(len(rows),) * 2)
-        distance = scipy.sparse.csgraph.dijkstra(
-            graph.tocsr(), directed=False, indices=starts, unweighted=True, min_only=True
-        )
-        return np.asarray(into & (distance[made.inputs] > 3))
-    if rows.ndim != 2:
-        return np.zeros(len(made), np.bool_)
-    moved = rows[made.successors].astype(np.float64) - rows[made.inputs]
-    units = np.maximum(np.abs(moved).mean(axis=0), 1e-12)
-    moves: FloatArray = np.linalg.norm(moved / units, axis=1)
-    is_far = moves > 6.0 * np.quantile(moves[moves > 0.0], 0.75) if moves.any() else moves > 0.0
-    if is_far.any():
-        tree = scipy.spatial.KDTree(rows[starts] / units)
-        begun, reached = (
-            np.median(tree.query(rows[ends[is_far]] / units)[0])
-            for ends in (made.inputs, made.successors)
-        )
-        is_far &= reached <= begun / 4.0
-    return np.asarray(is_far)

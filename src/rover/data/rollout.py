@@ -9,7 +9,6 @@ save itself.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
@@ -30,9 +29,9 @@ from rover.errors import (
     ConfigurationError,
     NonFiniteError,
     ReplayMismatchError,
-    RoverWarning,
     abridge,
     shorten,
+    warn,
 )
 
 _MOST_REWARDS = 100  # different ones: more are no events
@@ -341,7 +340,7 @@ class Collector:
             kind, _, _ = message.partition(":")
             if kind not in self._named:
                 self._named.add(kind)
-                warnings.warn(message, RoverWarning, stacklevel=5)
+                warn(message, stacklevel=5)
 
     def state(self) -> dict[str, Any]:
         """Numbers of the episodes, whose transitions are in the buffer, and what was chosen."""
@@ -457,11 +456,10 @@ def check_repeats(
         again = (_replayed(env, buffer, episode, seed=seed, most=step)[1] for _ in range(8))
         if strictly or all(one == found for one in again):
             raise _mismatch(step, episode)
-        warnings.warn(
+        warn(
             f"the environment's seed does not determine it (step {step} of episode {episode} "
             "differs each time), so that it cannot be compared with the run's: the run cannot be "
             "resumed, and figures may be of another environment",
-            RoverWarning,
             stacklevel=3,
         )
         return

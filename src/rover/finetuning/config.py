@@ -124,9 +124,7 @@ class AdaptConfig(_TaskConfig):
     )
     # Where the world changes with every episode no path through a new layout is known, so that a
     # reward that is far away is left to exploring.
-    presets: ClassVar[_Presets] = {
-        "fast": {"plan": {}, "contexts": {"learner": {"discount": 0.9}}},
-    }
+    presets: ClassVar[_Presets] = {"fast": {"plan": {}, "contexts": {"learner": {"discount": 0.9}}}}
 
     learner: _PlanConfig = Field(description="settings of the plans")
     evaluate_every: int = Field(100, ge=1, description="environment steps between evaluations")

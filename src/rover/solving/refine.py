@@ -25,12 +25,7 @@ from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.evaluation.regret import warn_if_worse
 from rover.operators.values import gaussian_weights, interpolation_weights, iterate
 from rover.policies import ValuePolicy
-from rover.solving.plans import (
-    Experience,
-    PlanSettings,
-    _warn_of_unexplained,
-    planned_policy,
-)
+from rover.solving.plans import Experience, PlanSettings, _warn_of_unexplained, planned_policy
 from rover.solving.tasks import Tasks
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED, RefinedDynamics
 from rover.world.neighbours import MAX_SOLVED_LANDMARKS, NEIGHBOURS, SPACING

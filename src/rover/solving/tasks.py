@@ -270,11 +270,7 @@ def met(goal: Callable[..., Any], buffer: Buffer, observations: NDArray[Any]) ->
 
 
 def reward_task(
-    buffer: Buffer,
-    reward: Reward,
-    *,
-    env: gym.Env[Any, Any] | None = None,
-    seed: int | None = None,
+    buffer: Buffer, reward: Reward, *, env: gym.Env[Any, Any] | None = None, seed: int | None = None
 ) -> Tasks:
     """One reward of any form on stored transitions of an environment and a run's seed; the reward
     of an environment from observations where possible, else by playing the episodes again."""

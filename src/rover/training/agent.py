@@ -7,7 +7,6 @@ next step depends on. Collecting, measuring, the run folder and resuming are her
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,8 +26,8 @@ from rover.errors import (
     ArtefactError,
     ConfigurationError,
     ReplayMismatchError,
-    RoverWarning,
     choose,
+    warn,
     whole_number,
 )
 from rover.features import learning_mode
@@ -235,13 +234,7 @@ class Agent(Run, Generic[ConfigT]):
         return self.finish(progress_bar=progress_bar, log=log, callback=callback)
 
     @classmethod
-    def resume(
-        cls,
-        run_dir: str | Path,
-        *,
-        env: GivenEnv | None = None,
-        **objects: Any,
-    ) -> Self:
+    def resume(cls, run_dir: str | Path, *, env: GivenEnv | None = None, **objects: Any) -> Self:
         """The agent of a run folder, as the run's end or its latest checkpoint left it.
 
         Call :meth:`finish` to end in the same bits as a run that was never interrupted.
@@ -269,11 +262,7 @@ class Agent(Run, Generic[ConfigT]):
         with fitting(f"{Path(run_dir) / 'config.json'} does not fit this version of rover"):
             settings = cls.config_class.model_validate(stored.settings).model_dump()
         agent = cls(
-            env,
-            env_kwargs=env_kwargs,
-            seed=stored.seed,
-            run_dir=run_dir,
-            **{**settings, **objects},
+            env, env_kwargs=env_kwargs, seed=stored.seed, run_dir=run_dir, **{**settings, **objects}
         )
         # All settings were given one by one, so the name of the preset has to be told: a later
         # version may have no preset of that name.
@@ -347,10 +336,9 @@ class Agent(Run, Generic[ConfigT]):
         """Measure by roll-outs from now on where steps contradict the known dynamics."""
         measures = self.measures
         if isinstance(measures, ExactMeasures) and (step := measures.refutation()):
-            warnings.warn(
+            warn(
                 f"the environment's table of dynamics contradicts its own steps ({step} has "
                 "probability 0): figures are not exact, but measured by roll-outs",
-                RoverWarning,
                 stacklevel=5,
             )
             self.measures = RolloutMeasures(*self._measured, seed=self.seed)
@@ -360,10 +348,9 @@ class Agent(Run, Generic[ConfigT]):
 
     def _conclude(self) -> None:
         if self.learns and not self.measures.latest:
-            warnings.warn(
+            warn(
                 f"{self.num_timesteps} steps were too few for a policy update, so the policy is "
                 "still uniform; run more steps",
-                RoverWarning,
                 stacklevel=4,
             )
         self._check_table()
@@ -376,15 +363,14 @@ class Agent(Run, Generic[ConfigT]):
             if other is not self.env and not self._is_checked:
                 self._is_checked, reason = True, f"{UNSEEDED}; or {DRAWN_WHEN_MADE}"
                 for message in not_repeated(self.buffer, other, reason, seed=self.seed, most=most):
-                    warnings.warn(message, RoverWarning, stacklevel=5)
+                    warn(message, stacklevel=5)
             n_replayed = 0 if other is self.env else most
             is_behind = self.measures.measure_data(self._collector, n_replayed=n_replayed)
         if self._explores and is_behind:
-            warnings.warn(
+            warn(
                 "the run saw fewer states than uniformly random actions do in as many steps: what "
                 "observations do not show decides where actions lead, such as a heading; show it, "
                 "or the last few observations and actions",
-                RoverWarning,
                 stacklevel=4,
             )
 
@@ -452,6 +438,4 @@ def _warn_of_hidden(env: gym.Env[Any, Any]) -> None:
             "rover.envs.finite_dynamics(self.env))"
         )
     if reason is not None:
-        warnings.warn(
-            f"coverage of states and J/J* are not reported: {reason}", RoverWarning, stacklevel=4
-        )
+        warn(f"coverage of states and J/J* are not reported: {reason}", stacklevel=4)

@@ -125,11 +125,7 @@ class Run(ABC):
 
     def summary(self) -> dict[str, Any]:
         """The contents of summary.json; figures are None where they are not known."""
-        return {
-            **self._figures(),
-            "wall_seconds": self.wall_seconds,
-            "seconds": dict(self.seconds),
-        }
+        return {**self._figures(), "wall_seconds": self.wall_seconds, "seconds": dict(self.seconds)}
 
     def finish(
         self,
@@ -188,9 +184,8 @@ class Run(ABC):
                 if self._folder is not None:
                     is_last = self.num_timesteps + spacing > total
                     self._store(self._folder, record, is_last=is_last)
-                if on_record is not None and on_record(record) is False:
-                    return
-                if self._is_finished:
+                is_stopped = on_record is not None and on_record(record) is False
+                if is_stopped or self._is_finished:
                     return
             if self.num_timesteps >= total:
                 return

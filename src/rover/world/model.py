@@ -12,7 +12,6 @@ episode leads to where episodes begin. Each row sums to one, so that every plan 
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,7 +20,7 @@ import numpy as np
 
 from rover.arrays import SAMPLE, FloatArray, IntArray, cell_factors, evenly_spaced
 from rover.data import Buffer
-from rover.errors import RoverWarning
+from rover.errors import warn
 from rover.world.counts import Rows
 from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE, DynamicsModel
 from rover.world.net import (
@@ -130,10 +129,9 @@ class Sums:
         slow, fast = (time_units(begins, ends, previous, lag)[kept] for lag in (COVERAGE_LAG, 1))
         covered = np.isin(kept, kept if chosen is None else chosen)
         if not covered.any():
-            warnings.warn(
+            warn(
                 "nothing of what cover names follows from the step before, so everything else is "
                 "covered: cover something that actions change",
-                RoverWarning,
                 stacklevel=2,
             )
             covered[:] = True
@@ -298,12 +296,7 @@ class LandmarkModel:
         return ahead, onward, novelty
 
     def most_novel_sequence(
-        self,
-        observation: int,
-        rows: Rows,
-        values: FloatArray,
-        discount: float,
-        others: FloatArray,
+        self, observation: int, rows: Rows, values: FloatArray, discount: float, others: FloatArray
     ) -> ActionSequence:
         """The action sequence with the largest value from an observation of the buffer, by its
         index; rows, values and others as of :meth:`ahead`, and γ of a repeated action.

@@ -142,15 +142,7 @@ class ContactSearch(Episodic):
         self._controls = Controls.among(buffer.controls)
         self._n_fitted = 0
         self._model: GatedModel | None = None
-        self.forget_plan()
-
-    def forget_plan(self) -> None:
-        """Begin a search anew: nothing that is not in the buffer is kept."""
-        self._forget_episodes()
-
-    def end(self) -> None:
-        """Forget the search of an episode that is over."""
-        self._end_episode()
+        self.forget_episodes()
 
     def _begin_episode(self) -> None:
         self._plan: SampledPlan | None = None
@@ -183,7 +175,7 @@ class ContactSearch(Episodic):
         sums.extend(n)
         self._n_fitted, self._model = n, None
         if sums.n_moving < FEWEST_MOVES:
-            self._forget_episodes()
+            self.forget_episodes()
             return
         self._model = sums.model()
         ends, moves = sums.moves()
