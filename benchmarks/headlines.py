@@ -26,10 +26,8 @@ from benchmarks.figures import changing_worlds, manipulation, model, ogbench_maz
 
 def rooms(seed: int) -> float:
     """Steps until all 109 states of Multi-Rooms 5 were seen; inf: not in 1,000."""
-    buffer = rover.Rover("rover/MultiRooms-v0", seed=seed).learn(1000).buffer
-    # Observations have their numbers in the order in which they are first seen.
-    last = np.flatnonzero(buffer.successors == 108)
-    return float(last[0] + 1) if len(last) else float("inf")
+    agent = rover.Rover("rover/MultiRooms-v0", seed=seed).learn(1000)
+    return float(agent.summary()["steps_to_full_coverage"] or "inf")
 
 
 def giant(seed: int) -> float:
@@ -62,8 +60,7 @@ def push(seed: int) -> float:
 
 def car(seed: int) -> float:
     """Step of MountainCar's first flag; inf: not in 2,000."""
-    first = model.explored("MountainCar-v0", 2000, seed)[1].first_end
-    return float("inf") if first is None else float(first)
+    return float(model.explored("MountainCar-v0", 2000, seed)[1].first_end or "inf")
 
 
 HEADLINES: dict[str, tuple[Callable[[int], float], float, float]] = {

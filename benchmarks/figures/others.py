@@ -148,14 +148,13 @@ def page(path: Path) -> None:
         counts = len(own), sum(x["taken"] == "True" for x in own), *some
         ms = np.median([float(x["ms"]) for x in own if x["ms"]] or [np.nan])
         print(f"| {name} | {' | '.join(map(str, counts))} | {ms:.2f} |")
-    kinds, example = Counter[str](), dict[str, str]()
+    said: dict[str, list[str]] = {}
     for row in rows:
         for one in {re.sub(r"\d[\d.,]*", "…", x.split(":")[0]) for x in row["says"].split(" | ")}:
-            kinds[one] += 1
-            example.setdefault(one, row["id"])
+            said.setdefault(one, []).append(row["id"])
     print("\n| said | ids | for example |\n|---|---:|---|")
-    for one, count in kinds.most_common():
-        print(f"| {one or 'nothing'} | {count} | `{example[one]}` |")
+    for one, ids in sorted(said.items(), key=lambda each: -len(each[1])):
+        print(f"| {one or 'nothing'} | {len(ids)} | `{ids[0]}` |")
 
 
 def main() -> None:

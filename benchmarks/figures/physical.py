@@ -63,8 +63,7 @@ def run(arena: str, name: str, seed: int, asked: Any) -> dict[str, Any]:
     env = Watched(made(), cell)
     agent = make_agent(name, env, seed=seed, **settings)
     begun = time.process_time()
-    is_maze = cell is None
-    agent.learn(asked.steps or steps, callback=lambda _: not (is_maze and env.reached))
+    agent.learn(asked.steps or steps, callback=lambda _: not (cell is None and env.reached))
     ms = round(1e3 * (time.process_time() - begun) / agent.num_timesteps, 2)
     text = " ".join(f"{name}={value}" for name, value in settings.items())
     about = {"arena": arena, "agent": name, "settings": text, "seed": seed}

@@ -2,16 +2,19 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.speed.step kinds --steps 1000 10000
     OMP_NUM_THREADS=1 python -m benchmarks.speed.step lattice --sides 32 100 316
+    OMP_NUM_THREADS=1 python -m benchmarks.speed.step copies
 
 `kinds`: CPU minutes of whole runs, milliseconds a step between the last two numbers of steps, from
 which 100,000 steps are extrapolated, and the shares of the longest run that its phases took.
 `lattice`: an open lattice of side² states is seen as Discrete until every state was seen; CPU
 milliseconds a step of the whole run, policies and measurements included, and the resident memory.
+`copies`: wall seconds of 800 steps, of 20 ms each, alone and in four copies in processes.
 """
 
 from __future__ import annotations
 
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,7 +25,6 @@ import rover
 from benchmarks.common import begin, parser, report, resident
 from benchmarks.worlds.small import Lattice
 
-PHASES = ("collect", "represent", "estimate", "improve", "evaluate")
 MOST_STEPS = 6  # for each state of a lattice
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -56,21 +58,38 @@ def kind(name: str, steps: list[int], seed: int) -> dict[str, Any]:
         began = time.process_time()
         agent = rover.Rover(gym.make(env_id, **keywords), seed=seed).learn(n_steps)
         seconds.append(time.process_time() - began)
-    spent, whole = agent.seconds, sum(agent.seconds.values())
-    each = (seconds[-1] - seconds[-2]) / (steps[-1] - steps[-2])
+    whole, each = sum(agent.seconds.values()), (seconds[-1] - seconds[-2]) / (steps[-1] - steps[-2])
     return {
         "kind": name,
         **{f"{n:,}": one / 60.0 for n, one in zip(steps, seconds, strict=True)},
         "100,000": (seconds[-1] + each * (100_000 - steps[-1])) / 60.0,
         "ms a step": 1000.0 * each,
-        **{phase: spent[phase] / whole for phase in PHASES},
+        **{phase: seconds / whole for phase, seconds in agent.seconds.items()},
     }
+
+
+class Slow(gym.Wrapper[Any, Any, Any, Any]):
+    """A simulator that takes 20 ms a step."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(0.02)
+        return self.env.step(action)
+
+
+def copies(name: str, seed: int) -> dict[str, Any]:
+    """Wall seconds of 800 steps of a simulator that takes 20 ms, alone and in four copies."""
+    (env_id, keywords), times = KINDS[name], []
+    for n in (1, 4):
+        how = {"num_envs": n, "env_processes": n > 1, "measure_share": 0.0}
+        agent = rover.Rover(lambda: Slow(gym.make(env_id, **keywords)), seed=seed, **how)
+        times.append(agent.learn(800).wall_seconds)
+    return {"kind": name, "one": times[0], "four": times[1], "share": times[1] / times[0]}
 
 
 def main() -> None:
     """Print a row for each case."""
     arguments = parser(__doc__, only=[""], sides=[32, 100], steps=[1000, 10_000])
-    arguments.add_argument("what", nargs="?", choices=("kinds", "lattice"), default="kinds")
+    arguments.add_argument("what", choices=("kinds", "lattice", "copies"))
     arguments.add_argument("--seed", type=int, default=100)
     asked = arguments.parse_args()
     begin()
@@ -78,7 +97,8 @@ def main() -> None:
         report(lattice(side, asked.seed) for side in asked.sides)
     else:
         chosen = (name for name in KINDS if name.startswith(tuple(asked.only)))
-        report(kind(name, asked.steps, asked.seed) for name in chosen)
+        measured: Any = copies if asked.what == "copies" else partial(kind, steps=asked.steps)
+        report(measured(name, seed=asked.seed) for name in chosen)
 
 
 if __name__ == "__main__":
