@@ -52,8 +52,7 @@ def lattice(side: int, seed: int) -> dict[str, Any]:
 
 def kind(name: str, steps: list[int], seed: int) -> dict[str, Any]:
     """CPU minutes of whole runs, extrapolated to 100,000 steps."""
-    env_id, keywords = KINDS[name]
-    seconds = []
+    (env_id, keywords), seconds = KINDS[name], []
     for n_steps in steps:
         began = time.process_time()
         agent = rover.Rover(gym.make(env_id, **keywords), seed=seed).learn(n_steps)
@@ -87,7 +86,6 @@ def copies(name: str, seed: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print a row for each case."""
     arguments = parser(__doc__, only=[""], sides=[32, 100], steps=[1000, 10_000])
     arguments.add_argument("what", choices=("kinds", "lattice", "copies"))
     arguments.add_argument("--seed", type=int, default=100)
