@@ -18,7 +18,7 @@ from rover.operators.values import RowTasks
 from rover.solving.plans import PlanSettings, _optimal_tables
 from rover.solving.tasks import Tasks
 from rover.world.counts import Rows
-from rover.world.world import Points
+from rover.world.world import _PRIOR, Points
 
 N_ACTIONS, DISCOUNT = 3, 0.9
 SEEDS = st.integers(0, 2**16)
@@ -39,25 +39,37 @@ def tasks_of(rewards: FloatArray, ends: BoolArray) -> Tasks:
     )
 
 
+@given(SEEDS, st.integers(1, 7), st.integers(1, 60))
+@examples(max_examples=25)
+def test_pairs_are_shrunk_to_what_all_tries_of_their_state_did(seed, n_states, n):
+    buffer, rows = random_rows(np.random.default_rng(seed), n_states, n)
+    table = np.zeros((n_states, N_ACTIONS, n_states))
+    alive = ~buffer.terminated
+    np.add.at(table, (buffer.inputs[alive], buffer.actions[alive], buffer.successors[alive]), 1.0)
+    tries = np.zeros((n_states, N_ACTIONS, 1))
+    np.add.at(tries, (buffer.inputs, buffer.actions), 1.0)
+    weight = _PRIOR * buffer.counts().outcome_variance * (tries > 0.0)
+    pooled = table.sum(axis=1, keepdims=True) / np.maximum(tries.sum(axis=1, keepdims=True), 1.0)
+    expected = (table + weight * pooled) / np.maximum(tries + weight, 1.0)
+    onward = rows.onward.toarray().reshape(table.shape)
+    inside = 1.0 - rows.sink.reshape(tries.shape)
+    np.testing.assert_allclose(onward, inside * expected, atol=1e-12)
+
+
 def dense_oracle(buffer: Buffer, rows: Rows, reward: FloatArray, sink: float) -> FloatArray:
     """Q (S, A) by Howard's policy iteration on matrices that are filled one by one."""
     n_states = len(buffer.observations)
-    tries = np.zeros((n_states, N_ACTIONS))
-    np.add.at(tries, (buffer.inputs, buffer.actions), 1.0)
-    mean = np.zeros((n_states, N_ACTIONS))
-    onward = np.zeros((n_states, N_ACTIONS, n_states))
-    for i, x in enumerate(buffer.inputs):
-        a, y = buffer.actions[i], buffer.successors[i]
-        mean[x, a] += reward[i] / tries[x, a]
-        onward[x, a, y] += (not buffer.terminated[i]) / tries[x, a]
+    assert rows.shares is not None
+    mean = (rows.shares @ reward).reshape(n_states, N_ACTIONS)
+    onward = rows.onward.toarray().reshape(n_states, N_ACTIONS, n_states)
     m = rows.sink.reshape(n_states, N_ACTIONS)
     policy = np.zeros(n_states, int)
     for _ in range(100):
         here = np.arange(n_states)
-        p = (1 - m[here, policy])[:, None] * onward[here, policy]
+        p = onward[here, policy]
         r = (1 - m[here, policy]) * mean[here, policy] + m[here, policy] * sink
         values = np.linalg.solve(np.eye(n_states) - DISCOUNT * p, r)
-        q = (1 - m) * (mean + DISCOUNT * onward @ values) + m * sink
+        q = (1 - m) * mean + DISCOUNT * onward @ values + m * sink
         if np.allclose(q.max(axis=1), q[here, policy], atol=1e-12):
             break
         policy = q.argmax(axis=1)

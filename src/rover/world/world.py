@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, diags_array, eye_array, kron
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, blocks
@@ -39,6 +39,9 @@ _DECIDED = 2000
 _FEW_STATES = 0.3
 """States for each move up to which vectors of floats are known by their outcomes: fewer come back
 than of others, since a dynamics model knows what lies between them."""
+
+_PRIOR = 1.5
+"""Tries that a state's other actions count for, per unit of the outcomes' variance (D50)."""
 
 Kind = Literal["states", "landmarks", "contexts", "poses"]
 """Kind of world: what plans are made on."""
@@ -270,17 +273,17 @@ class Points:
         if self.neighbours is not None:
             return self.neighbours.rows_of(ridge)
         buffer = self.buffer
-        if ridge > 0.0:
-            ridge *= buffer.counts().outcome_variance
+        variance = buffer.counts().outcome_variance
         over = buffer.terminated if ends is None else ends
         merged = merge_transitions(buffer.inputs, buffer.actions, buffer.successors, over)
         size, n_actions = len(self.rows), buffer.n_actions
         start = np.bincount(buffer.episode_starts, minlength=size).astype(np.float64)
-        rows = Rows.of_counts(merged, start, n_actions=n_actions, ridge=ridge)
+        rows = Rows.of_counts(merged, start, n_actions=n_actions, ridge=ridge * variance)
         pairs, each = buffer.inputs * n_actions + buffer.actions, np.arange(len(buffer))
         tries = np.bincount(pairs, minlength=size * n_actions)
         shares = csr_array((1.0 / tries[pairs], (pairs, each)), (len(tries), len(each)))
-        return replace(rows, landmarks=self.rows, shares=shares)
+        rows = replace(rows, landmarks=self.rows, shares=shares)
+        return _shrunk(rows, tries, _PRIOR * variance) if variance > 0.0 else rows
 
     def of(self, observations: NDArray[Any]) -> FloatArray:
         """Points (n, z) of observations (n, *shape)."""
@@ -295,6 +298,22 @@ class Points:
         flat = np.tile(like.reshape(-1).astype(np.float64), (len(points), 1))
         flat[:, kept] = points[:, column] / self.projection[kept, column]
         return flat.reshape(-1, *like.shape).astype(like.dtype)
+
+
+def _shrunk(rows: Rows, tries: IntArray, weight: float) -> Rows:
+    """Rows of states whose pairs, tried so often (n·A,), count `weight` tries more that went as all
+    of their state's did: the mean of a Dirichlet prior. A few, all alike, are then not certain."""
+    assert rows.shares is not None
+    size, inside = len(rows.start), 1.0 - rows.sink
+    of_state = kron(eye_array(size), np.ones((1, len(tries) // size)), format="csr")
+    share = np.where(tries > 0, weight / (tries + weight), 0.0)
+    pooled = (
+        diags_array(1.0 / np.maximum(of_state @ tries, 1)) @ of_state @ diags_array(1.0 * tries)
+    )
+    mixed = diags_array(1.0 - share) + diags_array(share) @ of_state.T @ pooled
+    within = diags_array(inside) @ mixed @ diags_array(1.0 / np.maximum(inside, 1e-300))
+    onward, ended, shares = within @ rows.onward, within @ rows.ended, mixed @ rows.shares
+    return replace(rows, onward=onward, ended=ended, shares=shares)
 
 
 def _exact_units(buffer: Buffer) -> FloatArray:
