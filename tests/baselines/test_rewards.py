@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from ring_batches import SPECS, batch_reaching, make_reward, observations, reward_of, ring_batch
 from scipy import integrate
 from scipy.spatial.distance import cdist
@@ -16,7 +14,7 @@ from small_agents import SMALL, SMALL_REWARDS
 from small_envs import ENVIRONMENTS
 
 from rover.baselines import agent_class, make_agent
-from rover.baselines.apt import ParticleConfig, _AptReward, particle_rewards
+from rover.baselines.apt import _AptReward
 from rover.baselines.maxent import _KernelDensity, _MaxentReward
 from rover.baselines.rewards import IntrinsicReward, RunningMoments
 from rover.baselines.smm import _SmmReward
@@ -287,27 +285,6 @@ def test_the_reward_of_apt_is_brute_force_over_the_whole_batch(preset):
         rewards, _ = apt.update(batch)
         np.testing.assert_allclose(rewards.numpy(), np.log1p(mean / scale), rtol=1e-4, atol=1e-5)
         scale = 1.0 if as_code else mean.mean()  # the first update saw this batch alone
-
-
-@given(
-    n=st.integers(2, 30),
-    d=st.sampled_from([1, 2, 40]),
-    k=st.integers(1, 9),
-    seed=st.integers(0, 10_000),
-    counts_itself=st.booleans(),
-)
-@settings(max_examples=80)
-def test_distances_are_those_of_brute_force(n, d, k, seed, counts_itself):
-    rng = np.random.default_rng(seed)
-    points, index, k = rng.normal(size=(n, d)) + 100.0, rng.integers(n, size=n), min(k, n - 1)
-    distances = cdist(points[index], points[index])
-    np.fill_diagonal(distances, 0.0 if counts_itself else np.inf)
-    config = ParticleConfig(k=k, count_itself=counts_itself)
-    rewards = particle_rewards(
-        torch.from_numpy(points), torch.from_numpy(index), config, RunningMoments(1)
-    )
-    found = torch.expm1(rewards)
-    np.testing.assert_allclose(found, np.sort(distances, axis=1)[:, :k].mean(axis=1), atol=1e-6)
 
 
 def mean_losses(apt: Any, features: torch.Tensor, batch: Any) -> tuple[torch.Tensor, ...]:

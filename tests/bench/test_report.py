@@ -164,30 +164,6 @@ def test_csv_files_have_every_digit(tmp_path):
         write_report(made, tmp_path / "taken")
 
 
-COMPARED = {
-    "name": "made",
-    "title": "Made up",
-    "run": {"steps": 3000, "seeds": [0, 1, 2]},
-    "axes": {
-        "map": {"maze": {"env": "rover/Maze-v0"}, "two": {"env": "rover/TwoRooms-v0"}},
-        "agent": {"rover": {}, "rnd": {"agent": "rnd"}, "apt": {"agent": "apt"}},
-    },
-    "tables": {"Figures": {"rows": ["map", "agent"], "figures": ["steps_to_full_coverage"]}},
-}
-
-
-def test_bars_are_drawn_of_figures_alone(tmp_path):
-    shown = {"bars": {"kind": "coverage_bars", "where": {"map": ["maze"]}}}
-    steps = {"rover": [600.0, 650.0, 550.0], "rnd": [2000.0, INF], "apt": []}
-    made = report_of(
-        load_study({**COMPARED, "pictures": shown}),
-        {("maze", agent): {"steps_to_full_coverage": values} for agent, values in steps.items()},
-    )
-    write_report(made, tmp_path)
-    assert (tmp_path / "pictures/bars.png").stat().st_size
-    assert "](pictures/bars.png)" in (tmp_path / "made.md").read_text()
-
-
 def test_a_bar_says_what_it_bounds_and_of_how_many_runs_it_is():
     ours, theirs = Aggregate((600.0, 650.0, 550.0), 3000), Aggregate((INF,), 3000)
     bars = {("Pretraining", "steps"): {"rover": ours, "rnd": theirs}}

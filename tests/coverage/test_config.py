@@ -73,18 +73,6 @@ def test_mistakes_and_contradictions_are_named(space, settings, words):
         resolve(make_config("default", **settings), SPACES[space])
 
 
-@given(st.sampled_from(sorted(RoverConfig.model_fields)), st.integers(-3, 3))
-def test_a_setting_is_taken_or_refused_by_name(name, value):
-    try:
-        config = make_config("default", **{name: value})
-    except ConfigurationError as error:
-        refusal = str(error)
-    else:
-        refusal = name
-        assert getattr(config, name) == value
-    assert name in refusal
-
-
 @pytest.mark.parametrize(
     ("low", "size", "is_scaled"), [(0, 8, True), (0, 9, False), (-1, 64, True), (-1, 65, False)]
 )

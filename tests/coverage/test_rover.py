@@ -69,11 +69,6 @@ def test_global_random_state_is_neither_read_nor_moved():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_the_reward_is_never_looked_at():
-    """`Place` pays NaN."""
-    assert shared_run("numbers").num_timesteps == 75
-
-
 def test_a_run_too_short_for_a_policy_says_so():
     with pytest.warns(RoverWarning, match="10 steps were too few for a policy update.*uniform"):
         agent = Rover(GridWorld("S.."), **QUICK).learn(10)

@@ -243,17 +243,6 @@ def test_windows_and_their_returns_are_those_of_a_loop(transitions, k, discount,
             assert batch.skills[start].tolist() == np.eye(2)[skills[start]].tolist()
 
 
-def test_every_transition_begins_a_window_equally_often_and_the_seed_decides():
-    buffer = rows_of([(0, 0, 1, "."), (1, 1, 2, "."), (2, 2, 0, "T")])
-    first, again = (
-        sample_windows(buffer, 30_000, np.random.default_rng(0), n_steps=2)[0][:, 0]
-        for _ in range(2)
-    )
-    np.testing.assert_array_equal(first, again)
-    # Five standard deviations of a share of one third over 30,000 draws.
-    assert np.bincount(first) / 30_000 == pytest.approx(1 / 3, abs=5 * np.sqrt(2 / 9 / 30_000))
-
-
 @settings(max_examples=40)
 @given(ROWS)
 def test_transitions_are_drawn_by_episode_of_the_finished_ones(transitions):

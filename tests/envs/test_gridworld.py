@@ -287,16 +287,6 @@ def test_maps_of_other_editors_are_read(begin, end, tmp_path):
     assert make_layout(text.lstrip("\ufeff")).text == "S..\n#.G"
 
 
-@pytest.mark.parametrize("kind", OBSERVATIONS)
-@pytest.mark.parametrize("name", ["multi_rooms", "maze"])
-def test_every_state_is_seen_differently_and_always_the_same(name, kind):
-    layout = make_layout(name)
-    observation_map = OBSERVATIONS[kind](layout)
-    seen = [observation_map.encode(state) for state in range(layout.n_states)]
-    assert all(observation in observation_map.space for observation in seen)
-    assert len(np.unique(np.reshape(seen, (layout.n_states, -1)), axis=0)) == layout.n_states
-
-
 @settings(max_examples=20)
 @given(connected_maps())
 def test_images_of_random_maps_differ_only_in_the_agent(case):

@@ -262,22 +262,6 @@ def test_gradient_times_occupancy_is_what_autograd_finds(case):
     assert relative_error(partial[ordinary], derivative[keys[ordinary]]) < TOLERANCE
 
 
-def test_mass_that_leaves_the_anchors_is_the_occupancy_of_an_absorbing_sink(case):
-    model, operator, occupancy = case.fitted
-    probs = case.probs_at_anchors(model.support)
-    policy_transition = operator.policy_transition(probs)
-    n = operator.n_states
-    augmented = torch.zeros(n + 1, n + 1).double()
-    augmented[:n, :n] = policy_transition
-    augmented[n, :n] = 1.0 - policy_transition.sum(0)
-    augmented[n, n] = 1.0
-    start = torch.cat([model.support.start, torch.zeros(1).double()])
-    system = torch.eye(n + 1).double() - case.discount * augmented
-    distribution = (1.0 - case.discount) * torch.linalg.solve(system, start)
-    assert float(distribution.sum()) == pytest.approx(1.0, abs=1e-12)
-    assert occupancy.sink_mass == pytest.approx(float(distribution[n]), abs=1e-12)
-
-
 def test_residual_is_one_minus_the_regressions_total_weight(case):
     model = case.fitted[0]
     points = torch.cat([case.features, case.new_features])

@@ -88,11 +88,3 @@ def test_a_method_keeps_its_colour_and_strangers_take_free_ones():
     assert len({style.colour for style in styles.values()}) == 8
     assert {alone[name].label for name in ("rover", "rnd")} == {"ROVER", "RND"}
     assert {agent_class(name).label for name in alone} == {one.label for one in alone.values()}
-
-
-def test_reference_lines_have_names_in_the_legend(run):
-    summary = {**run.summary, "cells": 70, "uniform_cells": 50}
-    car = replace(run, records=[], summary=summary)
-    figure = learning_curves({"rover": [car]})
-    assert figure.axes[-1].lines[-1].get_ydata()[0] == 50
-    assert [text.get_text() for text in figure.legends[0].texts] == ["ROVER", "random actions"]

@@ -17,7 +17,6 @@ from rover.envs import GridWorld, finite_dynamics
 from rover.envs.wrappers import FunctionReward
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, RoverWarning
 from rover.evaluation import greedy_episodes
-from rover.evaluation.regret import FiniteTasks, expected_returns
 from rover.policies import ValuePolicy, load_policy
 from rover.solving import PointGoal, goal_regret, goal_states, reward_regret
 from rover.solving.tasks import reward_task
@@ -72,17 +71,6 @@ def test_forms_of_one_reward_agree(agent):
     np.testing.assert_array_equal(by_function.probs(np.arange(10)), table)
     before = np.arange(9)  # an array does not show where a task ends
     np.testing.assert_array_equal(by_array.probs(before), table[before])
-
-
-@pytest.mark.parametrize("discount", [0.5, 1.0])
-def test_a_discounted_return_is_the_sum_of_a_geometric_series(agent, discount):
-    policy, problem = rover.solve(agent, goal=(3, 2)), finite_dynamics(agent.env)
-    tasks = FiniteTasks.of_goals(problem.dynamics, goal_states(policy, agent.env))
-    tables = policy.tables(problem.observations)
-    found = expected_returns(
-        problem.dynamics, tasks, horizon=30, policies=tables, discount=discount
-    )
-    assert found == pytest.approx(-sum(discount**t for t in range(4)))  # five steps, the last is 0
 
 
 def test_regret_where_episodes_end_elsewhere():

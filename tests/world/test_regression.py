@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from rover.arrays import BoolArray, FloatArray, IntArray
-from rover.world.model import _terminations_due
 from rover.world.regression import (
     Displacements,
     Fit,
@@ -188,7 +187,3 @@ def test_ends_by_chance_or_by_a_control_are_told_as_such() -> None:
     first, second = terminations(both, np.eye(2))
     assert first.max() < 0.1
     assert second.min() > 0.9
-
-
-def test_terminations_due_grow_by_half() -> None:
-    assert [_terminations_due(n) for n in range(10)] == [0, 1, 2, 3, 3, 5, 5, 5, 8, 8]
