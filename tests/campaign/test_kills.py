@@ -23,6 +23,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -163,18 +164,8 @@ class Run(NamedTuple):
         """The command line that makes this run in `folder`."""
         words = list(self.words)
         if self.source is not None:
-            words.insert(1, str(made(self.source, shared)))
+            words.insert(1, str(whole(self.source, shared)))
         return [*words, "--steps", str(steps or STEPS), "--run-dir", str(folder)]
-
-
-def made(run: Run, shared: Path) -> Path:
-    """The folder of a whole run, made once."""
-    folder = shared / run.name.replace(" ", "-").replace(",", "")
-    if not folder.exists():
-        ended = rover(run.command(folder, shared), shared)
-        if ended.code != 0:
-            raise RuntimeError(f"{run.name} cannot be made: {ended.err[-800:]}")
-    return folder
 
 
 def _set(settings: Mapping[str, object]) -> list[str]:
@@ -301,19 +292,18 @@ def contents(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _reference(run: Run, shared: Path) -> tuple[dict[str, Any], Counter[str]]:
-    """The contents of a whole run, and how often each event happens in it."""
+def whole(run: Run, shared: Path) -> Path:
+    """The folder of a whole run, made once; how often each event happens in it stands beside it."""
     folder = shared / f"whole-{RUNS.index(run)}"
-    counted = folder.with_suffix(".events")
-    if not counted.exists():
+    if not folder.exists():
         words = run.command(folder, shared)
-        ended = fork(lambda: run_until(words, None, counted), shared)
+        ended = fork(lambda: run_until(words, None, folder.with_suffix(".events")), shared)
         if ended.code != 0:
             raise RuntimeError(f"{run.name} cannot be made: {ended.err[-800:]}")
-    return contents(folder), Counter(json.loads(counted.read_text()))
+    return folder
 
 
-def _draw(rng: random.Random, events: Counter[str]) -> Moment:
+def _draw(rng: random.Random, events: Mapping[str, int]) -> Moment:
     way = rng.random()
     if way < 0.12:
         return Moment(rng.uniform(0.0, 1.5), 0, "at", signal.SIGKILL)
@@ -325,13 +315,6 @@ def _draw(rng: random.Random, events: Counter[str]) -> Moment:
     most = int(rng.random() ** 3 * events[event])  # fewer happen after resuming
     number = rng.randint(1, 1 + most)
     return Moment(event, number, place, chosen)
-
-
-def _kill(folder: Path, words: Sequence[str], moment: Moment) -> Ended:
-    """Run a command until its moment."""
-    if isinstance(moment.event, str):
-        return fork(lambda: run_until(words, moment), folder)
-    return fork(lambda: main(words), folder, kill_after=moment.event)
 
 
 def _latest(folder: Path) -> int:
@@ -366,7 +349,8 @@ def test_a_run_that_is_killed_ends_in_the_same_bits(
     # An attempt follows from the seed and its number alone.
     rng = random.Random(f"{request.config.getoption('seed')} {attempt}")
     run, folder = RUNS[attempt % len(RUNS)], tmp_path / "run"
-    expected, events = _reference(run, shared)
+    reference = whole(run, shared)
+    events = json.loads(reference.with_suffix(".events").read_text())
     is_extended = run.words[0] == "pretrain" and rng.random() < 0.2
     # A run that ends at step 80 measures once more there, which its checkpoint says for ever.
     begin = run.command(folder, shared, rng.randrange(5, 80) if is_extended else STEPS)
@@ -375,7 +359,8 @@ def test_a_run_that_is_killed_ends_in_the_same_bits(
     for _ in range(rng.randint(_MIN_KILLS, _MAX_KILLS)):
         words = go_on if (folder / "config.json").exists() else begin
         latest, moment = _latest(folder), _draw(rng, events)
-        ended = _kill(tmp_path, words, moment)
+        at = None if isinstance(moment.event, str) else moment.event
+        ended = fork(partial(run_until, words, moment), tmp_path, kill_after=at)
         did += f" {words[0]} got {moment.signal.name} {moment.place} {moment.event};"
         is_over = is_complete(folder)
         if ended.code in (-moment.signal, _CODES[moment.signal]):
@@ -391,4 +376,6 @@ def test_a_run_that_is_killed_ends_in_the_same_bits(
         assert _latest(folder) >= latest, f"{did} the checkpoint of step {latest} is lost"
     for words in (go_on,) if (folder / "config.json").exists() else (begin, go_on):
         check(f"{did} {words[0]}", rover(words, tmp_path), codes=(0,))
-    assert not changes(expected, contents(folder)), f"{did} not like a run that was never killed"
+    assert not changes(contents(reference), contents(folder)), (
+        f"{did} not like a run that was never killed"
+    )

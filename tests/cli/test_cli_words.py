@@ -19,10 +19,8 @@ MAZE = ("pretrain", "rover/Maze-v0")
     [
         # commands and options
         (("pretrian",), 'Unknown command "pretrian". Did you mean "pretrain"?'),
-        (("pretrain",), "parameter ENV requires an argument. (see `rover pretrain --help`)"),
         ((*MAZE, "--sedd", "3"), "Unknown option: --sedd. Did you mean --seed?"),
         ((*MAZE, "--agent", "rdn"), "unknown agent 'rdn'; did you mean 'rnd'?"),
-        (("plot", ".", "--format", "pgn"), 'for --format. Choose from: "png", "svg", "pdf". Did'),
         (("finetune", ".", "--offline", "--from", "scratch"), "leave out --from and --transfer"),
         (("finetune", ".", "."), "several runs are for --offline"),
         # numbers

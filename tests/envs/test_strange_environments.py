@@ -9,7 +9,7 @@ from gymnasium import spaces
 from small_envs import Small
 
 import rover
-from rover.data import Buffer, Collector, RunningEpisode
+from rover.data import Buffer, Collector
 from rover.envs import Spaces, horizon_of
 from rover.errors import ConfigurationError, NonFiniteError
 
@@ -57,17 +57,6 @@ def test_an_environment_may_change_the_action_that_it_is_given():
     agents = [rover.Rover(env, seed=0).learn(300) for env in (plain, changing)]
     np.testing.assert_array_equal(plain.taken, changing.taken)
     np.testing.assert_array_equal(*(agent.buffer.observations.rows for agent in agents))
-
-
-@pytest.mark.parametrize(
-    "space", [spaces.Discrete(3), spaces.Box(-1.0, 1.0, ()), spaces.Box(-1.0, 1.0, (1,))], ids=str
-)
-def test_actions_have_the_type_of_their_space(space):
-    env = Arena(actions=space)
-    env.step = lambda action: taken.append(action) or (np.zeros(2), 0.0, False, False, {})
-    taken: list[Any] = []
-    RunningEpisode(env, seed=0).step(1)
-    assert (taken[0].dtype, taken[0].shape) == (space.dtype, space.shape)
 
 
 def test_functions_of_the_user_may_change_what_they_are_given():

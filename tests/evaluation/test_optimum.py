@@ -145,6 +145,14 @@ def test_returns_are_those_of_walking_every_step(is_certain, horizon, discount):
         np.testing.assert_allclose(best[goal], start @ most, rtol=1e-9, atol=1e-9)
 
 
+def test_where_uniform_can_be_reached_it_is_the_minimiser():
+    """Of J, and of the distance to uniform, which differs from it by 1/N."""
+    anywhere = np.repeat(np.eye(6)[:, None], 6, axis=1)  # action a leads to state a
+    optimum = optimal_occupancy(finite(anywhere, np.full(6, 1.0 / 6.0)), discount=0.9)
+    assert optimum.objective == pytest.approx(1.0 / 6.0, rel=1e-9)
+    np.testing.assert_allclose(optimum.state_occupancy, 1.0 / 6.0, atol=1e-6)
+
+
 @pytest.mark.parametrize("exponent", [0.3, 0.6])
 def test_the_equilibrium_of_a_riesz_kernel_is_not_uniform(exponent):
     """The paper says that it is; on [−1, 1] its density is ∝ (1 − x²)^((s−1)/2) (Landkof 1972)."""

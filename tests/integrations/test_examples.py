@@ -1,8 +1,6 @@
 """The scripts of examples/ run, those of the gallery as a reader runs them."""
 
 import importlib.util
-import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -10,6 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from command_line import python
 
 from rover.data import ObservationTable
 from rover.features import Observations
@@ -34,12 +33,9 @@ def policy_file(tmp_path):
     table = ObservationTable((), np.dtype(np.int64))
     for state in range(N_STATES):
         table.intern(state)
-    policy = StatePolicy(
-        Observations((), "int64", n_states=N_STATES),
-        table.names,
-        torch.zeros(N_STATES, 4, dtype=torch.float64),
-        {"env_id": "rover/MultiRooms-v0", "env_kwargs": {"layout": "multi_rooms"}},
-    )
+    form = Observations((), "int64", n_states=N_STATES)
+    policy = StatePolicy(form, table.names, torch.zeros(N_STATES, 4, dtype=torch.float64))
+    policy.details = {"env_id": "rover/MultiRooms-v0", "env_kwargs": {"layout": "multi_rooms"}}
     policy.save(tmp_path / "policy.safetensors")
     return str(tmp_path / "policy.safetensors")
 
@@ -70,22 +66,9 @@ def test_every_goal_of_a_goal_conditioned_environment():
     assert load_example("goal_env").success_rate(steps=700, episodes=10, seed=1) == 1.0
 
 
-def run(script: Path, folder: Path, *words: str) -> None:
-    """Run a script in an empty folder, without a window; its errors are those of the test."""
-    paths = os.pathsep.join([str(EXAMPLES), *sys.path])
-    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": paths}
-    done = subprocess.run(
-        [sys.executable, str(script), *words],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-
-
 @pytest.mark.parametrize("name", sorted(path.stem for path in (EXAMPLES / "gallery").glob("*.py")))
 def test_every_example_of_the_gallery_runs(name, tmp_path):
-    run(EXAMPLES / "gallery" / f"{name}.py", tmp_path)
+    """In an empty folder, without a window."""
+    script = str(EXAMPLES / "gallery" / f"{name}.py")
+    done = python(script, cwd=tmp_path, places=[str(EXAMPLES)], env={"MPLBACKEND": "Agg"})
+    assert done.returncode == 0, done.stderr[-3000:]

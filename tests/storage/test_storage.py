@@ -3,13 +3,11 @@
 import math
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from command_line import start
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -179,9 +177,7 @@ with run_lock(sys.argv[1]):
 
 
 def test_a_folder_has_one_writer_and_is_free_and_clean_after_a_kill(tmp_path):
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    words = [sys.executable, "-c", HOLD, str(tmp_path)]
-    holder = subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+    holder = start("-c", HOLD, str(tmp_path))
     try:
         assert holder.stdout.readline() == "held\n"
         (tmp_path / ".a.1234.rover-tmp").write_bytes(b"half")

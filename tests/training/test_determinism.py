@@ -1,21 +1,17 @@
 """One seed, one result, whatever a caller has set in torch, and the shell of threads."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from command_line import python
 from small_agents import SMALL
 from small_envs import SMALL_NET
 
-import rover
 from rover import finetune, make_agent, train_offline
 
 AGENTS: dict[str, Any] = {
@@ -94,10 +90,8 @@ for name, steps, env, keywords in (
 def test_the_number_of_threads_in_the_shell_changes_no_bit(tmp_path):
     results = []
     for threads in ("1", "4"):
-        variables = {**os.environ, "OMP_NUM_THREADS": threads}
-        variables["PYTHONPATH"] = str(Path(rover.__file__).parents[1])
-        command = [sys.executable, "-c", PROGRAM, str(tmp_path / threads)]
-        subprocess.run(command, env=variables, check=True, timeout=300)
+        done = python("-c", PROGRAM, str(tmp_path / threads), env={"OMP_NUM_THREADS": threads})
+        assert done.returncode == 0, done.stderr
         results.append({path.name: path.read_bytes() for path in (tmp_path / threads).iterdir()})
     assert len(results[0]) == 3
     assert results[0] == results[1]
