@@ -28,6 +28,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "slip": ("rover", ENVIRONMENTS["random starts and slip"], QUICK),
     "vectors": ("rover", WalledPoint, QUICK),
     "torques": ("rover", partial(gym.make, "Pendulum-v1"), {**QUICK, "policy_every": 40}),
+    "lookahead": ("rover", partial(gym.make, "Acrobot-v1"), QUICK),
     "pictures": ("rover", Disc, QUICK),
     "contexts": ("rover", partial(RandomRooms, contexts=64, horizon=60), {"contexts": True}),
     "e3b": ("e3b", ENVIRONMENTS["vector"], SMALL["e3b"]),
