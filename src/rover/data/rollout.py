@@ -77,7 +77,7 @@ def check_same_spaces(buffer: Buffer, env: gym.Env[Any, Any]) -> None:
 
 
 def _parts(answer: Any, names: str) -> Any:
-    """What an environment returned, if it has the parts of Gymnasium's interface."""
+    """The answer of an environment, if it has the parts of Gymnasium's interface."""
     if not isinstance(answer, tuple) or len(answer) != names.count(",") + 1:
         got = f"{len(answer)} values" if isinstance(answer, tuple) else type(answer).__name__
         raise ConfigurationError(
@@ -96,6 +96,7 @@ class RunningEpisode:
     episode with a `number` is of a run with this seed, and reset with a hash of both.
 
     Attributes:
+        env: the environment.
         observation: the first one, as it is stored (:class:`rover.envs.Spaces`).
         n_steps: taken so far.
 
@@ -112,7 +113,7 @@ class RunningEpisode:
         number: int | None = None,
         spaces: Spaces | None = None,
     ) -> None:
-        self._env, self._number, self.n_steps = env, number or 0, 0
+        self.env, self._number, self.n_steps = env, number or 0, 0
         self._spaces = spaces or Spaces.of(env)
         if number is not None:
             seed = int(np.random.SeedSequence([seed, 1, number]).generate_state(1)[0])
@@ -140,7 +141,7 @@ class RunningEpisode:
         # The reward is passed on unread: pretraining must not depend on it, not even on its type.
         try:
             observation, reward, terminated, truncated, info = _parts(
-                self._env.step(taken), "observation, reward, terminated, truncated, info"
+                self.env.step(taken), "observation, reward, terminated, truncated, info"
             )
         except Exception as error:
             error.add_note(
@@ -231,7 +232,7 @@ class Collector:
         self._env, self.buffer, self._seed, self._copies = env, buffer, seed, copies
         self.spaces = spaces or Spaces.of(env)
         n = 1 if copies is None else copies.number
-        self._turn = self.n_episodes = 0
+        self._turn = self.n_episodes = self._n_calls = 0
         self._observations, self._episodes = [-1] * n, [-1] * n
         self._running: list[RunningEpisode | None] = [None] * n
         # Actions whose transitions are not recorded yet, and the skills by which they were chosen.
@@ -262,21 +263,16 @@ class Collector:
     def _envs(self) -> Sequence[gym.Env[Any, Any]]:
         return [self._env] if self._copies is None else self._copies.envs
 
-    def start_episode(self) -> None:
-        """Begin an episode, in each copy."""
-        for turn in range(len(self._running)):
-            self._turn = turn
-            self._begin()
-        self._turn = 0
-
-    def _begin(self) -> None:
-        """Reset the environment, and stand on the first observation."""
-        turn, number = self._turn, self.n_episodes
-        about: Any = {"seed": self._seed, "number": number, "spaces": self.spaces}
-        running = self._running[turn] = RunningEpisode(self._envs[turn], **about)
-        self._observations[turn] = self.buffer.observations.intern(running.observation)
-        self.buffer.add_start(self.observation)
-        self._episodes[turn], self.n_episodes = number, number + 1
+    def start_episode(self, *turns: int) -> None:
+        """Begin an episode, in each copy or in those whose `turns` are given: reset it, and stand
+        on the first observation."""
+        for turn in turns or range(len(self._running)):
+            self._episodes[turn] = number = self.n_episodes
+            about: Any = {"seed": self._seed, "number": number, "spaces": self.spaces}
+            running = self._running[turn] = RunningEpisode(self._envs[turn], **about)
+            self._observations[turn] = self.buffer.observations.intern(running.observation)
+            self.buffer.add_start(self._observations[turn])
+            self.n_episodes += 1
         self._n_calls = self._world._rover_calls
 
     def turns(self) -> Iterator[int]:
@@ -295,10 +291,12 @@ class Collector:
             self._resumed()
             self._copies.send(self._turn, self.spaces.taken(action))
 
-    def receive(self) -> bool:
-        """Record the next transition, and reset if the episode is over, which is returned. An
-        episode that somebody else interrupted, who stepped or reset the environment, is replayed.
-        """
+    def step(self, action: int | None = None, *, skill: NDArray[np.float32] | None = None) -> bool:
+        """Record the next transition, of `action` unless it was sent before, and reset if the
+        episode is over, which is returned. An episode that somebody else interrupted, who stepped
+        or reset the environment, is replayed."""
+        if action is not None:
+            self.send(action, skill=skill)
         running, turn, chosen = self._resumed(), self._turn, self._chosen[self._turn]
         assert chosen is not None
         action, skill = chosen
@@ -318,20 +316,9 @@ class Collector:
         self._n_calls = self._world._rover_calls
         # At once, so that the next action is chosen on an observation of the buffer in any case.
         if terminated or truncated:
-            self._begin()
+            self.start_episode(turn)
         self._turn = (turn + 1) % len(self._running)
         return terminated or truncated
-
-    def step(self, action: int, *, skill: NDArray[np.float32] | None = None) -> bool:
-        """Take `action` in a single environment and record the transition, as :meth:`receive`."""
-        self.send(action, skill=skill)
-        return self.receive()
-
-    def close(self, *, by_force: bool) -> None:
-        """Close the copies and end their processes, `by_force` without waiting for their steps."""
-        if self._copies is not None:
-            self._copies.close(by_force=by_force)
-            self._running = [None] * len(self._running)
 
     def name_kinds(self) -> None:
         """Warn once of each kind of environment that the transitions show."""
@@ -366,10 +353,12 @@ class Collector:
     def _resumed(self) -> RunningEpisode:
         """The running episode, played again where it was interrupted."""
         turn, buffer, episode = self._turn, self.buffer, self.episode
-        running = self._running[turn]
-        if running and (self._copies is not None or self._n_calls == self._world._rover_calls):
+        running, env = self._running[turn], self._envs[turn]
+        is_alone = self._copies is not None or self._n_calls == self._world._rover_calls
+        # Copies are made anew when a run goes on.
+        if running is not None and running.env is env and is_alone:
             return running
-        running, found = _replayed(self._envs[turn], buffer, episode, seed=self._seed)
+        running, found = _replayed(env, buffer, episode, seed=self._seed)
         if found is not None:
             raise _mismatch(found[0], episode)
         reached = buffer.successors[buffer.rows_of(episode)]

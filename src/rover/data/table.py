@@ -14,12 +14,6 @@ FIRST_CAPACITY = 1024
 _MOST_BYTES = 8 * 2**30
 
 
-def name_of(row: NDArray[Any]) -> bytes:
-    """Sixteen bytes that identify an observation (*shape) without negative zeros."""
-    # Digests instead of the bytes themselves: an index of images would hold them twice.
-    return hashlib.blake2b(row.tobytes(), digest_size=16).digest()
-
-
 class ObservationTable:
     """Distinct observations, found again by their bytes.
 
@@ -38,6 +32,12 @@ class ObservationTable:
         self._storage = self.rows = np.empty((0, *shape), self.dtype)
         self._index: dict[bytes, int] = {}
 
+    @staticmethod
+    def name_of(row: NDArray[Any]) -> bytes:
+        """Sixteen bytes that identify an observation (*shape) without negative zeros."""
+        # Digests instead of the bytes themselves: an index of images would hold them twice.
+        return hashlib.blake2b(row.tobytes(), digest_size=16).digest()
+
     def __len__(self) -> int:
         return len(self._index)
 
@@ -50,7 +50,7 @@ class ObservationTable:
         row = np.asarray(observation, self.dtype)
         if self.dtype.kind == "f":
             row = row + self.dtype.type(0)  # turns −0.0 into 0.0
-        key = name_of(row)
+        key = self.name_of(row)
         index = self._index.get(key)
         if index is not None:
             return index
@@ -71,7 +71,7 @@ class ObservationTable:
 
     @property
     def names(self) -> NDArray[np.uint8]:
-        """The names (N, 16) of all observations, as of :func:`name_of`."""
+        """The names (N, 16) of all observations, as of :meth:`name_of`."""
         return np.frombuffer(b"".join(self._index), np.uint8).reshape(-1, 16)
 
     def replace(self, rows: NDArray[Any]) -> None:

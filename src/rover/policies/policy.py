@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rover.data import ObservationTable
-from rover.data.table import name_of
 from rover.envs import Spaces
 from rover.envs.actions import element
 from rover.envs.registration import warn_of_versions
@@ -392,7 +391,7 @@ class StatePolicy(PlannedPolicy):
 
     Args:
         form: of the observations.
-        names: (N, 16) uint8 that identify states, as of :func:`rover.data.table.name_of`.
+        names: (N, 16) uint8 that identify states, as of :attr:`ObservationTable.names`.
         weights: (N, A) float64 logits.
         epsilon: as of :class:`PlannedPolicy`.
     """
@@ -411,7 +410,8 @@ class StatePolicy(PlannedPolicy):
         """The row of W (n, 1) of each observation (n, *shape), N of an unknown one."""
         batch = as_stored(observations, self.observation_shape, self._dtype)
         rows = batch.detach().cpu().numpy() + 0  # zeros of either sign are the same
-        index = [self._rows.get(name_of(row), len(self._rows)) for row in rows]
+        names = map(ObservationTable.name_of, rows)
+        index = [self._rows.get(name, len(self._rows)) for name in names]
         return torch.tensor(index, dtype=torch.int64, device=self.weights.device)[:, None]
 
     def logits_from_regressors(self, regressors: Tensor) -> Tensor:

@@ -115,7 +115,7 @@ class Agent(Run, Generic[ConfigT]):
             checkpoint_every=self.config.checkpoint_every,
             threads=self.config.threads,
         )
-        copies = _copies_of(environment, self.config)
+        self._copies = copies = _copies_of(environment, self.config)
         several = copies is not None
         self.buffer = Buffer.of(self.spaces, skill_dim=self._skill_dim(), interleaved=several)
         self.world = World(self.buffer)
@@ -282,7 +282,8 @@ class Agent(Run, Generic[ConfigT]):
         return agent
 
     def _close(self, raised: type[BaseException] | None, *_: Any) -> None:
-        self._collector.close(by_force=raised is not None)
+        if self._copies is not None:
+            self._copies.close(by_force=raised is not None)
 
     def _make_again(self, n_steps: int) -> None:
         super()._make_again(n_steps)
@@ -315,7 +316,7 @@ class Agent(Run, Generic[ConfigT]):
             action = self._act(observation)
             self._collector.send(action, skill=self._skill)
         with self.stopwatch("collect"):
-            done = self._collector.receive()
+            done = self._collector.step()
         self.num_timesteps += 1
         self._observe(row, done=done)
         figures = self._update()
