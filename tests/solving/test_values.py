@@ -18,7 +18,7 @@ from rover.operators.values import RowTasks
 from rover.solving.plans import PlanSettings, _optimal_tables
 from rover.solving.tasks import Tasks
 from rover.world.counts import Rows
-from rover.world.world import _PRIOR, Points
+from rover.world.world import _TRIES_ALIKE, Points
 
 N_ACTIONS, DISCOUNT = 3, 0.9
 SEEDS = st.integers(0, 2**16)
@@ -48,7 +48,7 @@ def test_pairs_are_shrunk_to_what_all_tries_of_their_state_did(seed, n_states, n
     np.add.at(table, (buffer.inputs[alive], buffer.actions[alive], buffer.successors[alive]), 1.0)
     tries = np.zeros((n_states, N_ACTIONS, 1))
     np.add.at(tries, (buffer.inputs, buffer.actions), 1.0)
-    weight = _PRIOR * buffer.counts().outcome_variance * (tries > 0.0)
+    weight = _TRIES_ALIKE * buffer.counts().outcome_variance * (tries > 0.0)
     pooled = table.sum(axis=1, keepdims=True) / np.maximum(tries.sum(axis=1, keepdims=True), 1.0)
     expected = (table + weight * pooled) / np.maximum(tries + weight, 1.0)
     onward = rows.onward.toarray().reshape(table.shape)

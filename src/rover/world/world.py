@@ -40,7 +40,7 @@ _FEW_STATES = 0.3
 """States for each move up to which vectors of floats are known by their outcomes: fewer come back
 than of others, since a dynamics model knows what lies between them."""
 
-_PRIOR = 1.5
+_TRIES_ALIKE = 1.5
 """Tries that a state's other actions count for, per unit of the outcomes' variance (D50)."""
 
 Kind = Literal["states", "landmarks", "contexts", "poses"]
@@ -283,7 +283,7 @@ class Points:
         tries = np.bincount(pairs, minlength=size * n_actions)
         shares = csr_array((1.0 / tries[pairs], (pairs, each)), (len(tries), len(each)))
         rows = replace(rows, landmarks=self.rows, shares=shares)
-        return _shrunk(rows, tries, _PRIOR * variance) if variance > 0.0 else rows
+        return _shrunk(rows, tries, _TRIES_ALIKE * variance) if variance > 0.0 else rows
 
     def of(self, observations: NDArray[Any]) -> FloatArray:
         """Points (n, z) of observations (n, *shape)."""
