@@ -17,7 +17,7 @@ import rover
 from rover import make_agent, resume_agent
 from rover.data import Buffer, relabel
 from rover.envs import GridWorld, RandomRooms
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverError
 from rover.storage import read_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::rover.errors.RoverWarning")
@@ -56,14 +56,6 @@ def test_a_stopped_run_goes_on_in_the_same_bits(case, tmp_path):
         stopped.learn(n_steps, callback=stop_at(n_steps // 2))
     resume_agent(tmp_path / "stopped", env=CASES[case][1]).finish()
     assert_same(tmp_path / "whole", tmp_path / "stopped", *FILES)
-
-
-def test_a_run_is_made_longer_in_the_same_bits_and_its_processes_end():
-    whole, longer = begin("states").learn(130), begin("states", env_processes=True)
-    for n_steps in (50, 80):
-        longer.learn(n_steps)
-        assert not multiprocessing.active_children()
-    np.testing.assert_array_equal(whole.buffer.successors, longer.buffer.successors)
 
 
 def test_episodes_are_chains_and_copies_head_for_different_pairs():
@@ -109,6 +101,20 @@ def test_processes_end_with_an_error_that_names_the_step(tmp_path, env_processes
     assert "in step 10 of episode 6" in " ".join(caught.value.__notes__)
     assert not multiprocessing.active_children()
     assert 150 <= read_json(tmp_path / "summary.json")["steps"] < 180
+
+
+def test_a_killed_process_is_named_and_the_run_goes_on_and_is_made_longer():
+    whole, agent = begin("states").learn(130), begin("states", env_processes=True)
+
+    def kill(_: Any) -> None:
+        multiprocessing.active_children()[0].kill()
+
+    with pytest.raises(RoverError, match="the process of a copy has ended, or was killed"):
+        agent.learn(50, callback=kill)
+    for n_steps in (50 - agent.num_timesteps, 80):
+        agent.learn(n_steps)
+        assert not multiprocessing.active_children()
+    np.testing.assert_array_equal(whole.buffer.successors, agent.buffer.successors)
 
 
 def test_what_has_no_copies_is_refused():

@@ -7,14 +7,14 @@ automatic resets are off), so that one simulates while the agent decides for ano
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar, cast
 
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-from rover.errors import ConfigurationError
+from rover.errors import ConfigurationError, RoverError
 
 
 class Episodic:
@@ -67,12 +67,16 @@ class _Remote(gym.Env[Any, Any]):
 
     def send(self, action: Any) -> None:
         """Begin the step that :meth:`step` returns."""
-        self._vector.parent_pipes[self._number].send(("step", action))
+        self._ask("step", action)
         self.is_stepping = True
+
+    def _ask(self, command: str, value: Any) -> None:
+        with _named_end():
+            self._vector.parent_pipes[self._number].send((command, value))
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         """Begin an episode."""
-        self._vector.parent_pipes[self._number].send(("reset", {"seed": seed, "options": options}))
+        self._ask("reset", {"seed": seed, "options": options})
         return cast(tuple[Any, Any], self.receive())
 
     def step(self, action: Any) -> Any:
@@ -84,11 +88,8 @@ class _Remote(gym.Env[Any, Any]):
     def receive(self) -> Any:
         """Wait for what was asked for, or raise what it raised."""
         self.is_stepping = False
-        try:
+        with _named_end():
             returned, is_fine = self._vector.parent_pipes[self._number].recv()
-        except EOFError as error:
-            error.add_note("the process of a copy was killed; for want of memory lower num_envs")
-            raise
         if is_fine:
             return returned
         number = -1
@@ -96,6 +97,18 @@ class _Remote(gym.Env[Any, Any]):
             number, _, raised, trace = self._vector.error_queue.get()
         raised.add_note(trace)
         raise raised
+
+
+@contextmanager
+def _named_end() -> Iterator[None]:
+    """Say that a process has ended, to which nothing can be sent."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        raise RoverError(
+            "the process of a copy has ended, or was killed: for want of memory lower num_envs; a "
+            "run with a folder can be resumed"
+        ) from error
 
 
 class Copies:
@@ -147,7 +160,7 @@ class Copies:
                 env.close()
             return
         if not by_force:
-            with suppress(OSError, EOFError):  # of a process that has ended
+            with suppress(OSError, EOFError, RoverError):  # of a process that has ended
                 for env in envs:
                     if isinstance(env, _Remote) and env.is_stepping:
                         env.receive()
