@@ -43,7 +43,7 @@ def _far(poses: Any) -> Any:
     return abs(row - _SIDE // 2) + abs(column - _SIDE // 2)
 
 
-def corners(codes: NDArray[np.uint8], unknown: int) -> IntArray:
+def _corners(codes: NDArray[np.uint8], unknown: int) -> IntArray:
     """Numbers (n,) of the cells (h, w) at which two by two begin that are known and vary both ways:
     walls are alike all along, corners tell places."""
     a, b, c, d = codes[:-1, :-1], codes[:-1, 1:], codes[1:, :-1], codes[1:, 1:]
@@ -63,7 +63,7 @@ def isometries(codes: NDArray[np.uint8], cells: IntArray, common: int) -> list[i
     that meet the frequent one against it.
     """
     is_corner, everywhere = np.zeros(_AREA, np.bool_), np.flatnonzero(codes != _NOTHING)
-    is_corner[corners(codes.reshape(_SIDE, _SIDE), _NOTHING)] = True
+    is_corner[_corners(codes.reshape(_SIDE, _SIDE), _NOTHING)] = True
     blocks = cells[is_corner[cells]] + np.array([[0], [1], [_SIDE], [_SIDE + 1]])
     places, points = (np.stack(np.divmod(some, _SIDE), axis=1) for some in (everywhere, cells))
     size = scipy.fft.next_fast_len(2 * int(np.ptp(places, axis=0).max()) + 2, real=True)

@@ -17,7 +17,7 @@ from typing import Any, Self
 import numpy as np
 
 from rover.arrays import IntArray
-from rover.poses.images import _far, _placed, _undone, corners, isometries
+from rover.poses.images import _corners, _far, _placed, _undone, isometries
 from rover.poses.laws import _AREA, _CENTRE, _NOTHING, Laws, _overlap, _Pairs, _Views
 
 _MOVED, _STAYED, _ENDED, _JUMPED = range(4)  # outcomes of actions
@@ -216,7 +216,7 @@ class Tracker:
 
     def _settle(self, view: _Views) -> None:
         """Drop hypotheses that a view contradicts; believe the one that is left, or far ahead."""
-        found = corners(view.reshape(self.laws.shape), self.laws.hidden)
+        found = _corners(view.reshape(self.laws.shape), self.laws.hidden)
         kept = list[int]()
         for start in self.hypotheses:
             at = int(_placed(start, self.pose))
