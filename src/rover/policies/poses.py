@@ -38,14 +38,15 @@ class PosePolicy(Policy):
         self, inner: Policy, tracker: Tracker, symbols: Symbols, observation_shape: tuple[int, ...]
     ) -> None:
         super().__init__(inner.n_actions, observation_shape, n_components=inner.n_components)
-        self.inner, self._tracker = inner, tracker.copy()
+        self.inner, self._map = inner, tracker.content()
         self._symbols = Symbols(symbols.n_cells, dict(symbols.names))
         self.reset()
 
     @property
     def window(self) -> tuple[int, int]:
         """Height and width of the views."""
-        return self._tracker.laws.shape
+        height, width = self._map["shape"]
+        return height, width
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape), without a memory: all alike."""
@@ -62,7 +63,7 @@ class PosePolicy(Policy):
         """The number of an action for an observation, the next of the episode since `reset`."""
         view = self._symbols.view(np.asarray(observation))
         if self._planner is None:
-            self._planner = Planner(self._tracker.copy())
+            self._planner = Planner(Tracker.from_content(self._map))
             self._planner.tracker.begin(view)
         else:
             before, taken = self._last
@@ -77,7 +78,8 @@ class PosePolicy(Policy):
     def sample_component(self, rng: np.random.Generator) -> Probs:
         """The policy that one episode follows, from its first observation on."""
         shape, component = self.observation_shape, self.draw_component(rng)
-        episode = type(self)(self.inner, self._tracker, self._symbols, shape)
+        tracker = Tracker.from_content(self._map)
+        episode = type(self)(self.inner, tracker, self._symbols, shape)
         # Draws of its own: how many there are depends on the episode.
         draws = np.random.default_rng(rng.integers(2**63))
 
@@ -93,7 +95,7 @@ class PosePolicy(Policy):
             "observation_shape": list(self.observation_shape),
             "inner": {"type": self.inner.file_type, **self.inner.content()},
             "names": [name.hex() for name in self._symbols.names],
-            "map": self._tracker.content(),
+            "map": self._map,
         }
 
     @classmethod

@@ -20,10 +20,8 @@ from rover.world.world import World
 POSE_SHAPE = (3,)
 """Shape of a pose as an observation: heading, and row and column from where the map begins."""
 
-_FIRST, _GROWTH = 60, 1.1
-"""Transitions before laws are first looked for, and their growth before they are again."""
-_LARGEST, _LEAST, _MOST_SYMBOLS = 31, 3, 200
-"""Sides of a window, and symbols in it."""
+_FIRST, _GROWTH = 60, 1.1  # transitions until laws are looked for, and their growth until again
+_LARGEST, _LEAST, _MOST_SYMBOLS = 31, 3, 200  # sides of a window, and symbols in it
 _CHANGED = 0.12  # share of a view that moves change: of what is seen as a whole it is less
 # Laws in an empty square after 412 steps in the mean; with 2 after 910, 4 745, 6 1,334.
 _LONGEST_RUN = 3  # logarithm to base 2 of the longest run of one action where nothing is to be seen
@@ -60,7 +58,9 @@ class PoseExplorer:
         self.tracker: Tracker | None = None
         self._planner: Planner | None = None
         self._n_seen, self._due, self.is_refuted = 0, float(_FIRST), False
-        self._time = self._longest = 0  # steps of this episode, and of the longest that was cut
+        self._time = self._longest = self._n_leaps = (
+            0  # steps of this episode, and of the longest that was cut
+        )
         self.forget_plan()
         while self._n_seen < len(buffer):
             self.observe()
@@ -132,15 +132,17 @@ class PoseExplorer:
         self._n_seen += 1
         if self.tracker is not None:
             self._track(self._n_seen - 1, self.tracker)
-        if self._n_seen < self._due or self.is_refuted:
+        tracker = self.tracker
+        laws, leaps = (tracker.laws, tracker.leaps) if tracker else (None, set[Any]())
+        if self._n_seen >= self._due and not self.is_refuted:
+            self._due, laws = self._n_seen * _GROWTH, self._find_laws() or laws
+        if laws is None or (tracker and (laws, len(leaps)) == (tracker.laws, self._n_leaps)):
             return
-        self._due = self._n_seen * _GROWTH
-        laws = self._find_laws()
-        if laws is not None and (self.tracker is None or laws != self.tracker.laws):
-            self.tracker = tracker = Tracker(laws)  # and the map is drawn anew
-            self._planner, self._time = Planner(tracker), 0
-            for row in range(self._n_seen):
-                self._track(row, tracker)
+        # Draw the map anew, which symbols that lead elsewhere spoilt before they were known.
+        self._n_leaps, self._time, self.tracker = len(leaps), 0, Tracker(laws, leaps)
+        self._planner = Planner(self.tracker)
+        for row in range(self._n_seen):
+            self._track(row, self.tracker)
 
     def _track(self, row: int, tracker: Tracker) -> None:
         buffer = self._buffer
@@ -160,21 +162,19 @@ class PoseExplorer:
 
     def _find_laws(self) -> Laws | None:
         """Laws that explain what is seen, where counts alone do not."""
-        buffer, n = self._buffer, self._n_seen
+        buffer, n, n_actions = self._buffer, self._n_seen, self._buffer.n_actions
         x, actions, y = (c[:n] for c in (buffer.inputs, buffer.actions, buffer.successors))
         self._view(int(max(x.max(), y.max())))
         self.is_refuted = len(self.symbols.names) > _MOST_SYMBOLS
         order = np.lexsort((y, actions, x))
         again = (np.diff(x[order]) == 0) & (np.diff(actions[order]) == 0)
         has_varied = bool((again & (np.diff(y[order]) > 0)).any())
-        views = np.stack(self._views)
-        moved = x != y
+        views, moved = np.stack(self._views), x != y
         changes = float((views[x[moved]] != views[y[moved]]).mean()) if moved.any() else 0.0
         if self.is_refuted or not (self.tracker or has_varied or changes > _CHANGED):
             return None
         seen = views[x], actions, views[y]
-        known = self.tracker and self.tracker.laws
-        laws = known or find_laws(*seen, self._shape, buffer.n_actions)
+        laws = (self.tracker and self.tracker.laws) or find_laws(*seen, self._shape, n_actions)
         return None if laws is None else replace(laws, hidden=hidden_symbol(laws, *seen))
 
 

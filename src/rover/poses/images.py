@@ -17,8 +17,7 @@ from rover.poses.laws import _AREA, _CENTRE, _MISS, _NOTHING, _SHIFTS, _SIDE, _T
 
 _NEARBY: IntArray = (np.indices((5, 5)).reshape(2, -1).T - 2) @ _SHIFTS  # cells within two of one
 _PEAKS = 16  # of a correlation that are tested; known ones are among them
-_CORNERS, _OVERLAP = 16, 0.1
-"""Corners, and share of the map, that an isometry has to foretell."""
+_CORNERS, _OVERLAP = 16, 0.1  # corners, and share of the map, that an isometry has to foretell
 _GLIDES = 0, 4, 5, 6, 7  # linear parts of those without a fixed point
 
 
@@ -48,9 +47,7 @@ def _corners(codes: NDArray[np.uint8], unknown: int) -> IntArray:
     walls are alike all along, corners tell places."""
     a, b, c, d = codes[:-1, :-1], codes[:-1, 1:], codes[1:, :-1], codes[1:, 1:]
     found = ~(((a == b) & (c == d)) | ((a == c) & (b == d)))
-    for part in (a, b, c, d):
-        found &= part != unknown
-    row, column = np.nonzero(found)
+    row, column = np.nonzero(found & (np.stack([a, b, c, d]) != unknown).all(axis=0))
     return np.asarray(row * codes.shape[1] + column, np.int64)
 
 
@@ -62,9 +59,9 @@ def isometries(codes: NDArray[np.uint8], cells: IntArray, common: int) -> list[i
     They are peaks of a correlation. Rare symbols that meet speak for an isometry, and rare ones
     that meet the frequent one against it.
     """
-    is_corner, everywhere = np.zeros(_AREA, np.bool_), np.flatnonzero(codes != _NOTHING)
-    is_corner[_corners(codes.reshape(_SIDE, _SIDE), _NOTHING)] = True
-    blocks = cells[is_corner[cells]] + np.array([[0], [1], [_SIDE], [_SIDE + 1]])
+    everywhere = np.flatnonzero(codes != _NOTHING)
+    begin = np.intersect1d(_corners(codes.reshape(_SIDE, _SIDE), _NOTHING), cells)
+    blocks = begin + np.array([[0], [1], [_SIDE], [_SIDE + 1]])
     places, points = (np.stack(np.divmod(some, _SIDE), axis=1) for some in (everywhere, cells))
     size = scipy.fft.next_fast_len(2 * int(np.ptp(places, axis=0).max()) + 2, real=True)
 
@@ -92,4 +89,4 @@ def isometries(codes: NDArray[np.uint8], cells: IntArray, common: int) -> list[i
             is_enough = known.mean() >= _OVERLAP and is_foretold.sum() >= _CORNERS
             if is_enough and not (known & (there != codes[cells])).any():
                 found.append(image)
-    return found
+    return sorted(found, key=_far)

@@ -6,8 +6,8 @@ evidence is the log-likelihood ratio of "the same cell, seen from elsewhere" to 
 
     Σ over transitions and cells of  log 0.01 if they differ, −log f(symbol) if not,
 
-with the frequency f of a symbol. One symbol may stand for what is not seen: nearly all
-contradictions of the laws are with it.
+with the frequency f of a symbol. One symbol may stand for what is not seen: many contradictions of
+the laws are with it.
 
 A pose is one number, heading · AREA + cell, with cell = row · SIDE + column: the isometry of the
 plane that leads from the first pose of the map, in the middle of the plane, to it.
@@ -43,8 +43,7 @@ _MISS = -4.6  # log of the chance that a cell shows something else than it shoul
 _EVIDENCE, _MARGIN, _PROPER = 20.0, 10.0, 12.0
 """Nats that a law needs, those more than the next one, and those that a proper motion is given."""
 _MOST = 150  # transitions of an action that are compared
-_CONFLICTS, _BLAMED = 8, 0.9
-"""Contradictions, and the share of them that the symbol of what is hidden takes part in."""
+_CONFLICTS, _BLAMED = 8, 0.3  # contradictions, and the share that what is hidden takes part in
 
 
 @dataclass(frozen=True)
@@ -169,7 +168,7 @@ def find_laws(
 
 
 def hidden_symbol(laws: Laws, views: _Views, actions: IntArray, after: _Views) -> int:
-    """The symbol of what is not seen: nearly all contradictions of the laws are with it."""
+    """The symbol of what is not seen: many contradictions of the laws are with it."""
     conflicts, n = np.zeros(256), 0
     for action in range(len(laws.moves)):
         rows = np.flatnonzero((actions == action) & (views != after).any(axis=1))[-_MOST:]

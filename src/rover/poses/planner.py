@@ -30,8 +30,7 @@ class Planner:
 
     def explore(self, rng: np.random.Generator) -> int:
         """The next action, towards what was never seen."""
-        telling = self.tell_apart()
-        if telling is not None:
+        if (telling := self.tell_apart()) is not None:
             return telling
         self._idle -= 1
         if self._idle <= 0 and not self._is_on_the_way():
@@ -99,25 +98,32 @@ class Planner:
             goal = before
 
     def _nearest(self, parents: dict[int, tuple[int, int]]) -> int:
-        """The nearest wanted pose, −1 for none; every pose on the way is noted with the one before
-        and the action."""
-        tracker, codes = self.tracker, self.tracker.work.codes
-        laws = tracker.laws
+        """The nearest wanted pose, else the jump made least, −1 for none; every pose on the
+        way is noted with the one before and the action."""
+        tracker, codes, steps = self.tracker, self.tracker.work.codes, self.tracker.laws.steps
         blocked = [
-            {_NOTHING, *(code for code in one if not tracker.passable(action, code))}
-            for action, one in enumerate(tracker.table)
+            {_NOTHING, *(code for code, n in one.items() if n[1] + n[2] > max(1, n[0] + n[3]))}
+            for one in tracker.table
         ]
+        leap, fewest = -1, float("inf")  # jumps are a last resort
+        # Where one led may lead elsewhere as well, which turns would show.
+        arrival = -1 if tracker.hypotheses or not tracker.leaps else tracker.at
         layer, near, depth, most = [tracker.here], -1, 0, self.left
         parents[tracker.here] = -1, -1
         while layer and depth < most:
             depth, following = depth + 1, []
             for pose in layer:
                 k, cell = divmod(pose, _AREA)
-                for action, (heading, shift) in enumerate(laws.steps[k]):
+                for action, (heading, shift) in enumerate(steps[k]):
                     to = heading + cell + shift
-                    if to in parents or (shift and codes[cell + shift] in blocked[action]):
+                    leads = codes[cell + shift] not in blocked[action] if shift else pose != arrival
+                    if to in parents or not leads:
                         continue
                     parents[to] = pose, action
+                    if shift and (action, codes[cell + shift]) in tracker.leaps:
+                        if (n := tracker.leapt[cell + shift]) < fewest:
+                            leap, fewest = to, n
+                        continue
                     following.append(to)
                     wanted = self._wanted(to)
                     if wanted == 2:
@@ -125,4 +131,4 @@ class Planner:
                     if wanted and near < 0:
                         near, most = to, min(most, _NEAR * depth + 1)
             layer = following
-        return near
+        return near if near >= 0 else leap

@@ -4,14 +4,12 @@ After an action the pose g is g T_a or g, whichever the two views contradict les
 the agent slipped, by another action's law, or is elsewhere. An episode begins at an unknown pose:
 hypotheses are poses of its start in the map, dropped when a view contradicts what they foretell,
 until one is left. Only logs whose place is settled change the map.
-
-A closed surface has several images on the plane: isometries of the map onto itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -25,7 +23,9 @@ _FORETOLD, _AHEAD, _SURE = 3, 8, 3
 """Corners that the map has to foretell before the last hypothesis is believed, one after so many
 settled episodes; and those more than all others before one of several is."""
 _DOUBTS = 3  # contradicted episodes in a row after which the map goes
-_SLIPPED = 0.05  # share of a view that may contradict the law of another action
+_LEAPT, _UNLIKELY, _LEAST = 0.25, 20.0, 0.03
+"""Jumps, as a share of all tries, by which a symbol leads elsewhere; and contradictions by which a
+view is of another place: in multiples of the usual ones, and as a share of it."""
 _GROWTH, _REACH = 1.25, 2.6  # of the map until images are looked for; drawn, in their lengths
 
 
@@ -46,6 +46,7 @@ class Tracker:
     Attributes:
         main: the map; `work` its copy that the episode draws on.
         table: by action and the symbol ahead, how often it moved, stayed, ended and jumped.
+        leaps: actions and symbols ahead that lead elsewhere, `leapt` how often at a cell.
         stood: how often the agent stood on a symbol.
         labels: row of a transition, pose before and pose after, of the settled logs of this map.
         images: isometries of the map onto itself, as poses.
@@ -53,8 +54,9 @@ class Tracker:
             whether it is believed, and `n_logs` how often it became another one.
     """
 
-    def __init__(self, laws: Laws) -> None:
-        self.laws = laws
+    def __init__(self, laws: Laws, leaps: Iterable[tuple[int, int]] = ()) -> None:
+        self.laws, self.leaps, self.leapt = laws, set(leaps), Counter[int]()
+        self._usual = 0.2, 10  # contradictions in all, and views
         self._pairs = [_overlap(move, laws.shape) for move in (*laws.moves, (0, 0, 0))]
         self.table: list[dict[int, list[int]]] = [{} for _ in laws.moves]
         self.stood, self.figures = Counter[int](), Counter[str]()
@@ -94,13 +96,14 @@ class Tracker:
         """Take in a transition, by its number."""
         outcome, taken = self._judge(before, action, after, ended=ended)
         began = self.pose
-        if outcome == _JUMPED:
-            self.end()
-            self._open_log(after)
-            return
         if taken >= 0:
             heading, shift = self.laws.steps[began // _AREA][taken]
             self.pose = heading + began % _AREA + shift
+        if outcome == _JUMPED:
+            self.leapt[self.here % _AREA] += bool(self.hypotheses)
+            self.end()
+            self._open_log(after)
+            return
         self._steps.append((row, began, self.pose))
         if not ended:
             self._note(after)
@@ -131,21 +134,27 @@ class Tracker:
         the agent moved: another one where it slipped, −1 where it did not move."""
         laws, walks = self.laws, action in self.laws.walks
         moved, stayed = (self._differ(self._pairs[k], before, after) for k in (action, -1))
-        most = 0.5 if laws.hidden == _NOTHING else 0.2
-        counts = self.table[action].setdefault(int(before[laws.ahead[action]]), [0] * 4)
+        usual, n = self._usual
+        most = 0.5 if laws.hidden == _NOTHING else max(_LEAST, _UNLIKELY * usual / n)
+        counts = self.table[action].setdefault(code := int(before[laws.ahead[action]]), [0] * 4)
         outcome, taken = _MOVED, action
         if ended:
             outcome, taken = _ENDED, action if moved <= stayed else -1
         elif min(moved, stayed) > most:
             fits = [self._differ(pairs, before, after) for pairs in self._pairs[:-1]]
             taken = int(np.argmin(fits))
-            outcome, taken = (_MOVED, taken) if fits[taken] <= _SLIPPED else (_JUMPED, -1)
+            outcome, taken = (_MOVED, taken) if fits[taken] <= _LEAST else (_JUMPED, action)
         elif walks and moved == stayed:
             # Both may be: as it mostly was with this symbol ahead.
             return (_STAYED, -1) if counts[1] > counts[0] else (_MOVED, action)
         elif stayed < moved:
             outcome, taken = _STAYED, -1
+        if outcome == _MOVED and (action, code) in self.leaps:
+            outcome = _JUMPED
         counts[outcome] += 1
+        if outcome == _JUMPED and walks and counts[3] > max(1, _LEAPT * sum(counts)):
+            self.leaps.add((action, code))
+        self._usual = usual + min(moved, stayed) * (outcome != _JUMPED), n + 1
         return outcome, taken
 
     def _differ(self, pairs: _Pairs, before: _Views, after: _Views) -> float:
@@ -153,12 +162,6 @@ class Tracker:
         a, b = after[pairs[0]], before[pairs[1]]
         both = (a != self.laws.hidden) & (b != self.laws.hidden)
         return float((both & (a != b)).sum() / max(1, both.sum()))
-
-    def passable(self, action: int, code: int) -> bool:
-        """True if an action is believed to lead onto a symbol, as far as was tried."""
-        moved, stayed, ended, jumped = self.table[action].get(code, (0, 0, 0, 0))
-        passed = moved + jumped
-        return passed >= stayed + ended if passed else stayed < 2 and ended < 2
 
     def _open_log(self, view: _Views, starts: Sequence[int] = ()) -> None:
         """Begin a log at an unknown pose, one of the starts if there are any."""
@@ -211,8 +214,7 @@ class Tracker:
         self._draw(here, view)
         self.stood[self.work.codes[here % _AREA]] += 1
         if len(self.images) > 1 and _far(here) > _far(self.images).max() / 2:
-            nearest = int(self.canonical(np.array([here]))[0])
-            self.at = _placed(_placed(nearest, _undone(here)), self.at)
+            self.at = _placed(_placed(self.canonical(np.array([here]))[0], _undone(here)), self.at)
 
     def _settle(self, view: _Views) -> None:
         """Drop hypotheses that a view contradicts; believe the one that is left, or far ahead."""
@@ -245,13 +247,12 @@ class Tracker:
 
     def _find_images(self) -> None:
         """Look for isometries of the map onto itself, whenever it has grown."""
-        array = self.main.array
-        cells = np.flatnonzero(array != _NOTHING)
+        cells = np.flatnonzero(self.main.array != _NOTHING)
         cells = cells[self.canonical(cells) == cells]
         if len(cells) < self._looked_at * _GROWTH:
             return
         self._looked_at = len(cells)
-        for image in isometries(array, cells, self.stood.most_common(1)[0][0]):
+        for image in isometries(self.main.array, cells, self.stood.most_common(1)[0][0]):
             before = -1
             while before != image:  # take off what is known
                 before, image = image, int(self.canonical(np.array([image]))[0])
@@ -267,15 +268,10 @@ class Tracker:
             self.images = fresh
             fresh = np.unique(_placed(fresh[:, None], steps))
             fresh = fresh[_far(fresh) <= _REACH * _far(image)]
-        old, self.main = self.main, _Plane()
-        cells, taken = np.flatnonzero(old.array != _NOTHING), np.array(sorted(old.taken))
-        self.main.array[_placed(self.images[:, None], cells) % _AREA] = old.array[cells]
+        array, taken = self.main.array, np.array(sorted(self.main.taken))
+        cells = np.flatnonzero(array != _NOTHING)
+        array[_placed(self.images[:, None], cells) % _AREA] = array[cells]
         self.main.taken.update(_placed(self.images[:, None], taken).ravel().tolist())
-        self.work = self.main
-
-    def copy(self) -> Tracker:
-        """Another one that knows the same, between two episodes."""
-        return Tracker.from_content(self.content())
 
     def content(self) -> dict[str, Any]:
         """Everything known between two episodes, for a file."""
@@ -289,6 +285,7 @@ class Tracker:
             "table": [[[code, *n] for code, n in one.items()] for one in self.table],
             "stood": list(map(list, self.stood.items())),
             "images": self.images,
+            "leaps": list(map(list, self.leaps)),
         }
 
     @classmethod
@@ -296,7 +293,8 @@ class Tracker:
         """Read what :meth:`content` returned."""
         height, width = map(int, content["shape"])
         moves = tuple((int(a), int(b), int(c)) for a, b, c in content["moves"])
-        tracker = cls(Laws((height, width), moves, int(content["hidden"])))
+        leaps = {(int(action), int(code)) for action, code in content["leaps"]}
+        tracker = cls(Laws((height, width), moves, int(content["hidden"])), leaps)
         tracker._n_settled, (cells, codes) = int(content["settled"]), np.asarray(content["cells"])
         tracker.main.array[cells] = codes
         tracker.table = [{int(code): list(n) for code, *n in one} for one in content["table"]]
