@@ -15,12 +15,6 @@ from rover.errors import ConfigurationError
 from rover.features import Observations
 
 
-def skill_of(agent: Any) -> Tensor | None:
-    """The skill that is followed now, (1, k)."""
-    skill = agent._skill
-    return None if skill is None else torch.from_numpy(skill[None])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BONUS_AGENTS)
 def test_all_agents_spend_their_budget_alike(name, monkeypatch):
@@ -52,7 +46,8 @@ def test_actions_are_those_of_the_policy_and_uniform_ones(name, seed_steps, epsi
         agent._learner.actor.head.biases[-1].copy_(torch.tensor([[[0.0, 1.0, 2.0, 0.5]]]))
     agent._tabulated.forget()
     raw = torch.tensor(agent.buffer.observations.rows[:1])
-    logits = agent._learner.actor(raw, skill_of(agent))[0]
+    skill = None if agent._skill is None else torch.from_numpy(agent._skill[None])
+    logits = agent._learner.actor(raw, skill)[0]
     share = 1.0 if seed_steps else epsilon
     probs = torch.softmax(logits.detach().double(), dim=0).numpy()
     expected = (1.0 - share) * probs + share / 4
@@ -104,7 +99,7 @@ class NumberedReward:
     def __init__(self) -> None:
         self.seen: list[int] = []
 
-    def note(self, observation: np.ndarray, *, done: bool) -> None:
+    def note(self, observation: np.ndarray, *, done: bool, episode: int) -> None:
         pass
 
     def update(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:

@@ -17,7 +17,6 @@ from rover.baselines import agent_class, make_agent
 from rover.baselines.apt import _AptReward
 from rover.baselines.maxent import _KernelDensity, _MaxentReward
 from rover.baselines.rewards import IntrinsicReward, RunningMoments
-from rover.baselines.smm import _SmmReward
 from rover.data import Batch, gather
 from rover.errors import NonFiniteError
 
@@ -116,14 +115,10 @@ def test_running_moments_are_those_of_all_rows_together():
     np.testing.assert_allclose(moments.variance, everything.var(axis=0), rtol=1e-9)
 
 
-def _rnd(kind: str = "one-hot", **settings: object) -> Any:
-    usual = {"hidden_sizes": (32,), "feature_dim": 16, "learning_rate": 1e-2}
-    return make_reward("rnd", kind, **{**usual, **settings})
-
-
 def test_rewards_are_errors_in_units_of_their_running_deviation():
     """After one update the deviation is that of the errors on the batch before the step."""
-    rnd, batch = _rnd(learning_rate=1e-12), batch_reaching([1, 1, 1, 4])
+    rnd = make_reward("rnd", hidden_sizes=(32,), feature_dim=16, learning_rate=1e-12)
+    batch = batch_reaching([1, 1, 1, 4])
     rnd.update(batch)
     reward = reward_of(rnd, batch).double().numpy()
     assert reward.std() == pytest.approx(1.0, rel=1e-4)
@@ -164,14 +159,9 @@ def test_rewards_of_icm_are_errors_of_the_forward_model():
 COUNTS = np.array([8, 4, 2, 1, 1])
 
 
-def _maxent(kind: str = "one-hot", **settings: object) -> _MaxentReward:
-    reward: _MaxentReward = make_reward("maxent", kind, **settings)
-    return reward
-
-
 @pytest.mark.parametrize("kind", ["one-hot", "pixels"])
 def test_by_mass_the_reward_is_that_of_the_frequencies(kind):
-    maxent = _maxent(kind, measure="mass")
+    maxent = make_reward("maxent", kind, measure="mass")
     maxent.refit(observations(kind)[4:], np.ones(5, np.int64))  # which the next fit forgets
     maxent.refit(observations(kind)[:5], COUNTS)
     batch = ring_batch(np.random.default_rng(0), kind=kind, skills=None)
@@ -185,7 +175,7 @@ def test_by_mass_the_reward_is_that_of_the_frequencies(kind):
 
 def test_unseen_states_have_the_largest_reward_and_all_have_it_at_first():
     for measure in ("mass", "density"):
-        maxent, batch = _maxent(measure=measure), batch_reaching([0, 3, 7])
+        maxent, batch = make_reward("maxent", measure=measure), batch_reaching([0, 3, 7])
         assert reward_of(maxent, batch).tolist() == [1000.0] * 3
         maxent.refit(torch.eye(9)[:5], COUNTS)
         reward = reward_of(maxent, batch)
@@ -212,19 +202,16 @@ PROBABILITIES = np.array([0.4, 0.25, 0.15, 0.1, 0.06, 0.04])
 REVERSED = PROBABILITIES[::-1]
 
 
-def _smm(kind: str = "one-hot", **settings: object) -> _SmmReward:
-    usual = {
-        "n_skills": 2,
-        "beta": 1.0,
-        "density_hidden": 32,
-        "latent_dim": 4,
-        "density_rate": 5e-3,
-        "discriminator_hidden": 32,
-        "noise_std": None,
-        "reward_samples": 64,
-    }
-    reward: _SmmReward = make_reward("smm", kind, **{**usual, **settings})
-    return reward
+SMM: dict[str, Any] = {
+    "n_skills": 2,
+    "beta": 1.0,
+    "density_hidden": 32,
+    "latent_dim": 4,
+    "density_rate": 5e-3,
+    "discriminator_hidden": 32,
+    "noise_std": None,
+    "reward_samples": 64,
+}
 
 
 def _exact_batch() -> Batch:
@@ -238,7 +225,7 @@ def _exact_batch() -> Batch:
 @pytest.mark.slow
 def test_the_reward_of_a_known_distribution_is_its_closed_form():
     """r = −log ρ(x|z) + log q(z|x) + log k, with both densities known."""
-    smm, batch = _smm(), _exact_batch()
+    smm, batch = make_reward("smm", **SMM), _exact_batch()
     figures = [smm.update(batch)[1] for _ in range(500)][-50:]
     rewards = reward_of(smm, batch).numpy()
     posterior = PROBABILITIES / (PROBABILITIES + REVERSED)
@@ -317,13 +304,9 @@ def test_the_forward_loss_reaches_the_features_only_where_it_trains_them(joint):
     assert (gradient is not None) == joint
 
 
-def _cic(kind: str = "one-hot", **settings: object) -> Any:
-    usual = {"skill_dim": 2, "hidden": 32, "learning_rate": 3e-3, "k": 3}
-    return make_reward("cic", kind, **{**usual, **settings})
-
-
 def test_the_reward_of_cic_is_brute_force_over_the_whole_batch():
-    cic, rng = _cic(normalize=False), np.random.default_rng(0)
+    settings = {"skill_dim": 2, "hidden": 32, "learning_rate": 3e-3, "k": 3}
+    cic, rng = make_reward("cic", normalize=False, **settings), np.random.default_rng(0)
     batch = ring_batch(rng, skills=np.stack([cic.sample_skill(rng) for _ in range(40)]))
     cic.update(batch)
     with torch.no_grad():

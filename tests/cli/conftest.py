@@ -19,17 +19,6 @@ def corridor_run(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="session")
-def mountain_run(tmp_path_factory):
-    """A complete run with unknown states that no test may change."""
-    folder = tmp_path_factory.mktemp("cli") / "mountain"
-    words = ["pretrain", "MountainCar-v0", "--env", "max_episode_steps=50"]
-    words += ["--steps", "50", "--set", "mirror_steps=5"]
-    words += ["--set", "evaluation_episodes=2"]
-    assert main([*words, "--run-dir", str(folder)]) == 0
-    return folder
-
-
 @pytest.fixture
 def refused(capsys):
     """Run a command that must be refused with one line; returns the line."""

@@ -156,18 +156,12 @@ def test_a_run_that_is_interrupted_is_resumed_to_the_same_bits(number, monkeypat
         assert Path("run", file).read_bytes() == Path("whole", file).read_bytes()
 
 
-# The tasks of runs this short are hardly ever solved.
-
-QUICK = (
-    "--set", "learner.batch_size=16", "--set", "learner.hidden_sizes=[8]",
-    "--set", "evaluate_every=50",
-)  # fmt: skip
-ENDS = ("--task", "goal=4,0", "--task", "horizon=12")
-
-
 @pytest.mark.filterwarnings("ignore:no reward was seen")  # in so few steps
 def test_a_task_is_learned_from_a_run(corridor_run, capsys):
-    words = ("finetune", str(corridor_run), *ENDS, "--steps", "150", *QUICK)
+    words = ["finetune", str(corridor_run), "--task", "goal=4,0", "--task", "horizon=12"]
+    for setting in ("learner.batch_size=16", "learner.hidden_sizes=[8]", "evaluate_every=50"):
+        words += ["--set", setting]
+    words += ["--steps", "150"]
     assert main([*words, "--set", "warmup_steps=20", "--set", "seed_steps=20"]) == 0
     shown = capsys.readouterr().out
     folder = Path("runs/corridor-4-0-ddpg-policy-seed0")

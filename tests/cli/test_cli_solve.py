@@ -100,17 +100,18 @@ def test_the_figures_are_those_of_the_library(evaluate_json, corridor_run):
 
 
 @pytest.mark.slow
-def test_unknown_states_are_rolled_out(capsys, evaluate_json, mountain_run, refused):
-    result = evaluate_json(mountain_run, "--episodes", "2")
+def test_unknown_states_are_rolled_out(capsys, evaluate_json, refused):
+    words = ["pretrain", "MountainCar-v0", "--env", "max_episode_steps=50", "--steps", "50"]
+    assert main([*words, "--set", "evaluation_episodes=2", "--run-dir", "run"]) == 0
+    capsys.readouterr()
+    result = evaluate_json("run", "--episodes", "2")
     assert result["uniform"]["episode_length"]["mean"] == 50.0
     assert result["uniform"]["cells"] > 10
     assert result["policy"]["cells"] is not None
-    assert main(["evaluate", str(mountain_run), "--episodes", "2"]) == 0
+    assert main(["evaluate", "run", "--episodes", "2"]) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "neither coverage nor J* can be computed" in out
-    assert "needs at least two: --episodes 2" in refused(
-        "evaluate", mountain_run, "--episodes", "1"
-    )
+    assert "needs at least two: --episodes 2" in refused("evaluate", "run", "--episodes", "1")
 
 
 @pytest.mark.slow

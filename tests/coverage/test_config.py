@@ -58,7 +58,6 @@ def test_the_environment_suggests_a_discount_and_the_user_has_the_last_word():
     [
         ("states", {"discont": 0.9}, r"unknown setting 'discont'; did you mean 'discount'\?"),
         ("states", {"discount": 1.0}, r"setting discount=1\.0: .*less than 1"),
-        ("states", {"ridge": float("inf")}, r"setting ridge=inf"),
         ("states", {"bandwidth": 0.1, "kernel": "linear"}, "no meaning for the linear kernel"),
         ("states", {"kind": "landmarks"}, "kind='landmarks' is for vectors and images"),
         ("states", {"plan_transitions": 9}, "plan_transitions and plan_window are of kernels"),

@@ -142,10 +142,8 @@ def test_a_plan_made_from_a_stored_buffer_is_the_same(seed):
     again = explorer_of(state_buffer(5, moves))
     planned = []
     for one in (explorer, again):
-        one.model.most_novel_path = lambda *_: (
-            [],
-            -1,
-        )  # the plan itself, where outcomes are certain
+        # The plan itself, where outcomes are certain.
+        one.model.most_novel_path = lambda *_: ([], -1)
         one.act(0, rng)
         planned.append(one._plan.actions)
     np.testing.assert_allclose(*planned, rtol=0, atol=1e-10)

@@ -289,16 +289,6 @@ TABLE = (N_STATES, N_ACTIONS, N_STATES)
 SHORT, _ = walked([(0, 1, ".", 0), (1, 2, ".", 0), (2, 1, "C", 0), (0, 0, ".", 0)])
 
 
-def at_state(goal: int):
-    """The task of reaching `goal`."""
-
-    def reward(observations, actions, next_observations):
-        there = next_observations[:, 0] == goal
-        return np.where(there, 0.0, -1.0), there
-
-    return reward
-
-
 @settings(max_examples=40)
 @given(WALKS, hnp.arrays(np.float64, TABLE, elements=st.floats(-9, 9)), hnp.arrays(bool, TABLE))
 def test_a_task_is_that_of_a_loop_and_each_triple_is_asked_for_once(walk, rewards, ends):
@@ -329,13 +319,6 @@ def test_a_task_is_that_of_a_loop_and_each_triple_is_asked_for_once(walk, reward
         cut = rows[i].end != "." or left_out
         assert task.truncated[place] == (cut and not ends[triples[i]])
     assert task.inputs[task.previous < 0].tolist() == task.episode_starts.tolist()
-
-
-def test_a_goal_that_was_never_reached_ends_nothing():
-    task = relabel(SHORT, at_state(4))
-    assert not task.terminated.any()
-    assert len(task) == 4
-    assert relabel(walked([(0, 1, "C", 0)])[0], at_state(1)).terminated.all()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import json
 import re
 import sys
 import warnings
@@ -12,10 +11,9 @@ from typing import Any
 import pytest
 from small_envs import make_grid
 
-import rover
 from rover.baselines import make_agent
 from rover.errors import RoverWarning
-from rover.storage import read_lines
+from rover.storage import read_json, read_lines
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -41,18 +39,12 @@ def test_every_deviation_has_a_number_and_a_paragraph():
 
 @pytest.mark.parametrize("known", [True, False])
 def test_every_figure_of_a_run_is_explained(known, tmp_path):
-    folder = tmp_path / "run"
-    settings = {"run_dir": folder, "seed": 0, "evaluation_episodes": 2}
-    if known:
-        rover.Rover(make_grid(), policy_every=25, mirror_steps=5, **settings).learn(50)
-    else:
-        make_agent(
-            "random", "MountainCar-v0", policy_every=25, measure_share=1000, **settings
-        ).learn(50)
+    """Where states are known, and where they are not."""
+    agent, env = ("rover", make_grid()) if known else ("random", "MountainCar-v0")
+    settings = {"measure_share": 1000, "seed": 0, "evaluation_episodes": 2, "policy_every": 25}
+    make_agent(agent, env, run_dir=tmp_path, **settings).learn(50)
     explained = set(re.findall(r"`([a-z0-9_]+)`", (DOCS / "measures.md").read_text("utf-8")))
-    summary = json.loads((folder / "summary.json").read_text())
-    assert {*summary} <= explained
-    for line in read_lines(folder / "metrics.jsonl"):
+    for line in (read_json(tmp_path / "summary.json"), *read_lines(tmp_path / "metrics.jsonl")):
         assert {*line} <= explained
 
 

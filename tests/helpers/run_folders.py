@@ -53,13 +53,6 @@ def finite_records(n: int = 4) -> list[dict[str, Any]]:
     ]
 
 
-def unknown_records(n: int = 4) -> list[dict[str, Any]]:
-    return [
-        {"step": 50 * i, "observations": 30 * i, "states_seen": None, "sink_mass": 0.5**i}
-        for i in range(1, n + 1)
-    ]
-
-
 def write_folder(
     folder: Path,
     config: dict[str, Any],

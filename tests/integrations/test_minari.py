@@ -158,9 +158,8 @@ def test_data_sets_of_others():
     ended = np.array([False, True])
     first = an_episode()  # ends without saying how
     second = an_episode(2, terminations=ended)
-    both = an_episode(
-        4, terminations=np.array([False, True, False, False])
-    )  # goes on behind an end
+    # The third goes on behind an end.
+    both = an_episode(4, terminations=np.array([False, True, False, False]))
     single = gym.spaces.Box(-9, 9, (2,), np.float32)  # of values in float64 that it holds exactly
     data = made_by_others([first, second, both], observation_space=single)
     buffer, rewards = load_minari(data)

@@ -12,7 +12,6 @@ from rover.integrations import minari
 @pytest.mark.parametrize(
     ("package", "extra", "call"),
     [
-        ("minari", "minari", lambda: minari.export_minari("run", "maze-v0")),
         ("minari", "minari", lambda: minari.load_minari("maze-v0")),
         (
             "stable_baselines3.common.base_class",

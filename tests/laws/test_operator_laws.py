@@ -138,15 +138,6 @@ class Case:
     def oracle(self) -> DenseEvaluation:
         return self.reference.evaluate(self.probs[self.row_keys])
 
-    def repeated(self, times: int) -> "Case":
-        """Every transition `times` over, in another order."""
-        order = np.random.default_rng(0).permutation(times * len(self.inputs))
-        again = {
-            name: np.tile(getattr(self, name), times)[order]
-            for name in ("inputs", "actions", "successors", "terminated")
-        }
-        return replace(self, **again)
-
 
 @cache
 def make_case(kernel_name: str, kind: str) -> Case:
@@ -285,13 +276,6 @@ def test_residual_is_one_minus_the_regressions_total_weight(case):
     kept = model.transition.sum(dim=1) + at_anchors
     assert float((kept[:, ordinary] - 1.0).abs().max()) < TOLERANCE
     assert np.allclose(model.transition.sum(dim=1)[:, ~ordinary], 1.0)
-
-
-def test_repeating_the_data_and_the_ridge_changes_nothing(case):
-    once = case.model()
-    again = replace(case.repeated(4), ridge=4 * case.ridge).model()
-    assert np.array_equal(once.support.anchors, again.support.anchors)
-    assert float((once.transition - again.transition).abs().max()) < TOLERANCE
 
 
 def test_order_of_the_transitions_changes_no_bit(case):

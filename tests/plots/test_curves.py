@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from run_folders import read_run, unknown_records
+from run_folders import read_run
 from scipy import stats
 
 from rover.baselines import agent_class, agent_names
@@ -62,7 +62,8 @@ def test_several_runs_have_a_band(run):
 
 
 def test_what_was_not_measured_is_left_out_and_the_end_is_that_of_the_summary(run):
-    unknown = replace(run, records=unknown_records())
+    lines = [{"step": 50 * i, "observations": 30 * i, "sink_mass": 0.5**i} for i in range(1, 5)]
+    unknown = replace(run, records=[{**line, "states_seen": None} for line in lines])
     titles = [axes.get_title() for axes in learning_curves({"rover": [unknown, run]}).axes]
     assert titles[:2] == ["States in the buffer", "Coverage by the policy"]
     assert titles[2:] == ["Evenness of the policy's visits"]

@@ -188,11 +188,6 @@ MOUNTAIN: dict[str, Any] = {
 }
 
 
-def lines_of(folder: Path) -> list[dict[str, Any]]:
-    lines = read_lines(folder / "metrics.jsonl")
-    return [{name: line[name] for name in line if name != "wall_time"} for line in lines]
-
-
 @pytest.mark.slow
 def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_the_optimal_policy(
     finished,
@@ -203,7 +198,8 @@ def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_t
     for name in ("p_coverage_95", "uniform_p_coverage_95", "optimal_p_coverage_95"):
         assert summary[name] * 100 == pytest.approx(round(summary[name] * 100))  # of 100 repeats
     assert summary["cells"] is None
-    points = [line["step"] for line in lines_of(finished) if "mean_coverage" in line]
+    lines = read_lines(finished / "metrics.jsonl")
+    points = [line["step"] for line in lines if "mean_coverage" in line]
     assert points == [25, 50, 75, 125, 200]  # each at least 1.5 times the one before
     again = Rover.resume(finished, env=make_grid())
     assert again.summary()["mean_coverage"] == summary["mean_coverage"]
@@ -212,7 +208,7 @@ def test_mean_coverage_and_its_probability_are_measured_beside_the_uniform_and_t
 @pytest.mark.slow
 def test_cells_are_in_the_lines_and_in_the_summary_where_states_are_unknown(tmp_path):
     agent = make_agent("random", "MountainCar-v0", run_dir=tmp_path / "car", **MOUNTAIN).learn(1200)
-    summary, lines = agent.summary(), lines_of(tmp_path / "car")
+    summary, lines = agent.summary(), read_lines(tmp_path / "car/metrics.jsonl")
     assert {"cells", "uniform_cells"} <= {*lines[0]}
     points = [line["step"] for line in lines if "cells" in line]
     assert points == [50, 100, 150, 250, 400, 600, 900]

@@ -114,7 +114,6 @@ CASES: dict[str, Case] = {
     "cic": baseline("cic", "pixels", skill_every=20, reward_scale="standard"),
     "e3b": baseline("e3b", "vector"),
     "mepol": baseline("mepol", "random starts and slip", 260),
-    "mepol, vectors": baseline("mepol", "vector", 260),
     "ddpg": tuned(coverage_policy),
     "ddpg, before any checkpoint": tuned(coverage_policy, checkpoint_every=1000),
     "ddpg, policy and encoder": tuned(coverage_policy, transfer="both", freeze_encoder=False),

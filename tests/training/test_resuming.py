@@ -148,12 +148,7 @@ def test_a_folder_that_cannot_be_written_is_noticed_before_the_first_step(tmp_pa
     assert agent.num_timesteps == 0
 
 
-def mountain_car() -> gym.Env[Any, Any]:
-    return gym.make("MountainCar-v0", max_episode_steps=20)
-
-
 FINITE = {"occupancy", "trajectories", "buffer_visits"}
-VECTORS = {"observations", "visits"}
 
 
 @pytest.mark.slow
@@ -162,7 +157,7 @@ VECTORS = {"observations", "visits"}
     [
         (ENVIRONMENTS["state"], {*FINITE, "cells", "free"}),
         (ENVIRONMENTS["lake"], FINITE),
-        (mountain_car, {*VECTORS, "rollouts"}),
+        (ENVIRONMENTS["mountain car"], {"observations", "visits", "rollouts"}),
     ],
     ids=["grid", "finite", "vector"],
 )

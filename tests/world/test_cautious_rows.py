@@ -105,11 +105,7 @@ def taken_by(
 @settings(max_examples=25)
 def test_transitions_near_by_and_what_they_contradict_by_brute_force(seed, width, n):
     rng = np.random.default_rng(seed)
-    begins, ends, law = (
-        rng.normal(size=(n, width)),
-        rng.normal(size=(n, width)),
-        rng.normal(size=(2, width)),
-    )
+    (begins, ends), law = rng.normal(size=(2, n, width)), rng.normal(size=(2, width))
     actions, points = rng.integers(2, size=n), rng.normal(size=(5, width))
     taken = taken_by(law, begins, ends, actions)
     predicted, moves = rng.normal(size=(5, width)), ends - begins
@@ -173,10 +169,8 @@ def test_outcomes_stay_in_the_part_of_space_that_moves_lead_to():
     ends = begins[[1, 2, 1, 4, 5, 4]]
     taken = taken_by(np.ones((1, 1)), begins, ends, np.zeros(6, np.int64))
     net = Net.over(begins, 0.5)
-    near, weights = (
-        np.array([[1, 2], [2, 3], [3, 4]]),
-        np.array([[0.4, 0.6], [0.7, 0.3], [0.5, 0.5]]),
-    )
+    near = np.array([[1, 2], [2, 3], [3, 4]])
+    weights = np.array([[0.4, 0.6], [0.7, 0.3], [0.5, 0.5]])
     index, kept = taken.within_moves(net, np.array([[2.1], [1.9], [2.2]]), near, weights)
     spread = np.zeros((3, 6))
     np.add.at(spread, (np.arange(3)[:, None], index), kept)

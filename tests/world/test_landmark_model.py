@@ -206,12 +206,8 @@ def test_predictions_by_brute_force(seed):
 def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed():
     world = wander(0, 150)
     buffer, grown = world.buffer, world.landmarks()
-    rows = grown.rows(600)
-    values, place = (
-        np.ones(len(rows.landmarks)),
-        buffer.observations.rows[buffer.successors[-1]].copy(),
-    )
-    here = int(buffer.successors[-1])
+    rows, here = grown.rows(600), int(buffer.successors[-1])
+    values, place = np.ones(len(rows.landmarks)), buffer.observations.rows[here].copy()
     for action, change, idle in [
         (0, 1e-6, [0]),
         (1, 0.0, [0, 1]),

@@ -248,11 +248,8 @@ SEEDS = st.integers(0, 2**32 - 1)
 def test_novelty_is_that_of_all_arrivals_by_pairs(seed, d):
     """Up to the bins, which are half a width."""
     rng = np.random.default_rng(seed)
-    arrivals, widths, scales = (
-        rng.normal(size=(60, d)),
-        rng.uniform(0.5, 1.0, d),
-        rng.uniform(1, 9, d),
-    )
+    arrivals = rng.normal(size=(60, d))
+    widths, scales = rng.uniform(0.5, 1.0, d), rng.uniform(1, 9, d)
     novelty = PairNovelty(np.zeros(d), widths, scales)
     novelty.add(arrivals)
     centres = (rng.integers(-4, 5, (20, d)) + 0.5) * widths / 2.0  # of bins
