@@ -19,6 +19,8 @@ from rover.world.world import World
 
 SEEDS = st.integers(0, 2**31)
 N_ACTIONS = 3
+NOBODY = np.empty((0, 2))
+"""Points of other walkers."""
 
 
 @given(SEEDS, st.integers(1, 60), st.floats(0.05, 2.0))
@@ -123,7 +125,7 @@ def test_a_model_that_grew_is_the_one_made_from_the_stored_buffer(
                     rows.start,
                     rows.ahead,
                     one.novelty(rows.ahead),
-                    *one.ahead(0, rows, one.novelty(rows.landmarks)),
+                    *one.ahead(0, rows, one.novelty(rows.landmarks), NOBODY),
                 )
             )
     for first, second in zip(*made, strict=True):
@@ -219,12 +221,12 @@ def test_what_has_just_changed_nothing_is_worth_nothing_until_something_changed(
         there = buffer.observations.intern(place)
         buffer.add(here, action, there, False, False)
         here = there
-        for worth in grown.ahead(here, rows, values):
+        for worth in grown.ahead(here, rows, values, NOBODY)[1:]:
             np.testing.assert_array_equal(np.flatnonzero(worth == 0.0), idle)
     there = buffer.observations.intern(place + 1.0)
     buffer.add(here, 2, there, False, True)
     buffer.add_start(there)
-    assert (grown.ahead(there, rows, values)[0] > 0.0).all(), "another episode"
+    assert (grown.ahead(there, rows, values, NOBODY)[1] > 0.0).all(), "another episode"
 
 
 def test_at_the_same_observation_what_was_tried_least_is_next():
@@ -236,7 +238,7 @@ def test_at_the_same_observation_what_was_tried_least_is_next():
     tries = np.zeros(N_ACTIONS, np.int64)
     rng = np.random.default_rng(0)
     for _ in range(12):
-        onward, novelty = grown.ahead(here, rows, values)
+        _, onward, novelty = grown.ahead(here, rows, values, NOBODY)
         for worth in (onward, novelty):
             np.testing.assert_array_equal(worth > 0.0, tries == tries.min())
         action = int(rng.choice(np.flatnonzero(onward > 0.0)))
