@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rover import Rover, load_policy
 from rover.coverage.config import RoverConfig, _is_physical, resolve
+from rover.coverage.run import _is_due
 from rover.envs import GridWorld
 from rover.errors import ConfigurationError
 from rover.features import encoder_config, make_encoder
@@ -122,7 +123,7 @@ def test_the_first_policy(first, steps):
 def test_policies_are_a_share_of_all_steps_apart(every, share, begin, has_first):
     settings = {"policy_every": every, "seed_steps": begin}
     config = RoverConfig(**settings, first_policy=0 if has_first else None)
-    steps = [step for step in range(1, 3000) if config.is_due(step, share)]
+    steps = [step for step in range(1, 3000) if _is_due(config, step, share)]
     later = [step for step in steps if step > begin or not has_first]
     assert all(step >= begin and step % every == 0 for step in later)
     assert not has_first or begin == 0 or begin in steps

@@ -17,7 +17,7 @@ from rover.cli.tables import figures_table, say
 from rover.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from rover.finetuning import Task, TaskResult
+    from rover.finetuning import TaskResult
     from rover.training.agent import Agent
 
 _DEFAULT_STEPS, _OTHER_STEPS = 3_000, 10_000  # of ROVER's best preset, and of all others
@@ -139,7 +139,11 @@ def finetune(
     if offline:
         options |= {"updates": steps or 15_000, "source": ", ".join(map(str, paths))}
         folder = making.folder(path.name, goal.name, "offline", algorithm, seed)
-        _learn_offline(paths, goal, options, folder)
+        from rover.finetuning import train_offline
+        from rover.solving.plans import Experience
+
+        buffer = Experience.of(paths).world.buffer
+        _learn(partial(train_offline, buffer, goal, **options), folder)
         return
     from rover.finetuning import finetune as learn
     from rover.policies import load_policy
@@ -155,17 +159,6 @@ def finetune(
     options["source"] = None if policy is None else str(path)
     folder = making.folder(path.name, goal.name, algorithm, kind, seed)
     _learn(partial(learn, policy, goal, **options), folder)
-
-
-def _learn_offline(
-    paths: tuple[Path, ...], goal: Task, options: Mapping[str, Any], folder: Path
-) -> None:
-    """Learn from the stored transitions of runs of one environment."""
-    from rover.finetuning import train_offline
-    from rover.solving.plans import Experience
-
-    buffer = Experience.of(paths).world.buffer
-    _learn(partial(train_offline, buffer, goal, **options), folder)
 
 
 def adapt(

@@ -15,7 +15,7 @@ from rover.coverage.cover import Cover
 from rover.coverage.explore import LandmarkExplorer
 from rover.coverage.improve import Improvement, PlanningModel, improve
 from rover.coverage.published import kernel_planning_model
-from rover.coverage.run import CoverageRun
+from rover.coverage.run import CoverageRun, _is_due
 from rover.policies import Policy
 
 # They are returned or measured only, and a plan on 2,000 landmarks takes seconds.
@@ -113,12 +113,12 @@ class Rover(CoverageRun):
             seen = self._representation
             if seen is not None and step % self.config.encoder_every == 0:
                 figures |= seen.train()
-            if not self.config.is_due(step, 0.0):
+            if not _is_due(self.config, step, 0.0):
                 return None
             if isinstance(self._explorer, LandmarkExplorer):
                 share = max(share, _LANDMARKS_SHARE)
             self._suit()
-            if not self.config.is_due(step, share):
+            if not _is_due(self.config, step, share):
                 return None
             if self._representation is not None:
                 self._representation.renew()

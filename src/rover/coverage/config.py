@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -141,20 +140,6 @@ class RoverConfig(AgentConfig):
     )
     exploration_epsilon: float = Field(0.0, ge=0, le=1, description="share of uniform actions")
     seed_steps: int = Field(0, ge=0, description="uniform actions before anything is learned")
-
-    def is_due(self, step: int, share: float) -> bool:
-        """True if a policy is due after a step: a function of the step alone, so that a resumed run
-        has the same policies; `share` of all steps is between two, where that is more than every.
-        """
-        every, begin = self.policy_every, self.seed_steps + (self.first_policy or 0)
-        spacing = every * max(1, math.floor(share * step / every))
-        # The spacing stays the same for every / share steps, which begin with an update. Once it is
-        # more than these, updates are as many of them apart as the largest power of two says.
-        stretch = every * round(1.0 / share) if share > 0.0 else spacing
-        if spacing > stretch:
-            spacing = stretch * 2 ** math.floor(math.log2(spacing / stretch))
-        is_first = self.first_policy is not None and step == begin
-        return is_first or (step >= begin and step % spacing == 0)
 
 
 # Which of text and code made the paper's tables is not stated; the text has precedence.

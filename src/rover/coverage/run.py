@@ -49,6 +49,21 @@ from rover.world.world import World
 _TESTED, _FEWEST_EPISODES = 250, 3
 
 
+def _is_due(config: RoverConfig, step: int, share: float) -> bool:
+    """True if a policy is due after a step: a function of the step alone, so that a resumed run
+    has the same policies; `share` of all steps is between two, where that is more than every.
+    """
+    every, begin = config.policy_every, config.seed_steps + (config.first_policy or 0)
+    spacing = every * max(1, math.floor(share * step / every))
+    # The spacing stays the same for every / share steps, which begin with an update. Once it is
+    # more than these, updates are as many of them apart as the largest power of two says.
+    stretch = every * round(1.0 / share) if share > 0.0 else spacing
+    if spacing > stretch:
+        spacing = stretch * 2 ** math.floor(math.log2(spacing / stretch))
+    is_first = config.first_policy is not None and step == begin
+    return is_first or (step >= begin and step % spacing == 0)
+
+
 class CoverageRun(Agent[RoverConfig]):
     """An agent whose policies are plans on a model.
 
@@ -236,7 +251,7 @@ class CoverageRun(Agent[RoverConfig]):
     def _update_in_contexts(self) -> Mapping[str, Any] | None:
         """The policy of the exploration values as they are now when due, and its figures."""
         self.measures.within_episodes = True
-        if not self.config.is_due(self.num_timesteps, self.config.policy_share):
+        if not _is_due(self.config, self.num_timesteps, self.config.policy_share):
             return None
         explorer = cast(ContextExplorer, self._explorer)
         policy = ContextPolicy.of(explorer, self.buffer.observations.shape)

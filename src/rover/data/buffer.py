@@ -216,15 +216,9 @@ class Buffer:
 
     def emptied(self, *, rewards: bool = False) -> Buffer:
         """A buffer without transitions of the same observations and actions, without skills."""
+        own: Any = {"action_set": self.action_set, "form": self.form, "rewards": rewards}
         table = self.observations
-        return Buffer(
-            table.shape,
-            table.dtype,
-            self.n_actions,
-            rewards=rewards,
-            action_set=self.action_set,
-            form=self.form,
-        )
+        return Buffer(table.shape, table.dtype, self.n_actions, **own)
 
     @classmethod
     def merged(cls, buffers: Sequence[Buffer]) -> Buffer:
@@ -430,13 +424,6 @@ class Buffer:
         Raises:
             ArtefactError: it is not the state of such a buffer, or not a consistent one.
         """
-        self._check(state)
-        self.observations.replace(state["observations"])
-        self._starts = state["starts"].tolist()
-        self._hold({name: state[name].copy() for name in self._recorded})
-
-    def _check(self, state: Mapping[str, Any]) -> None:
-        """Refuse what is not the state of a buffer like this one."""
         table, known = self.observations, {"observations", "starts", *self._recorded}
         fits = {*state} == known
         if fits:
@@ -451,14 +438,17 @@ class Buffer:
                 f"with the columns {', '.join(self._recorded)}: build it with the settings it was "
                 "saved with"
             )
+        table.replace(state["observations"])
+        self._starts = state["starts"].tolist()
+        self._hold({name: state[name].copy() for name in self._recorded})
 
     def save(self, path: str | Path) -> None:
         """Write the buffer to one file, atomically."""
-        own: dict[str, Any] = {} if self.action_set is None else {"action_set": self.action_set}
-        own |= (
-            {} if self.form is None else {"observation_space": description_of(self.form.observed)}
-        )
-        content = {"n_actions": self.n_actions, "columns": self.state(), **own}
+        content: dict[str, Any] = {"n_actions": self.n_actions, "columns": self.state()}
+        if self.action_set is not None:
+            content["action_set"] = self.action_set
+        if self.form is not None:
+            content["observation_space"] = description_of(self.form.observed)
         write_tensors(Path(path), content, kind="buffer")
 
     @classmethod

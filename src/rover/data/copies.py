@@ -127,24 +127,18 @@ class Copies:
     @property
     def envs(self) -> Sequence[gym.Env[Any, Any]]:
         """The copies. ConfigurationError: the function returns the same instance again."""
-        if self._envs:
-            return self._envs
-        numbers = range(self.number)
-        if self._in_processes:
-            self._vector = vector = AsyncVectorEnv(
-                [self._make] * self.number,
-                shared_memory=False,
-                autoreset_mode=AutoresetMode.DISABLED,
-            )
-            self._envs = [_Remote(vector, number) for number in numbers]
-            return self._envs
-        self._envs = envs = [self._make() for _ in numbers]
-        if len({id(env.unwrapped) for env in envs}) < self.number:
-            raise ConfigurationError(
-                f"num_envs={self.number} needs different copies, and your function returns the "
-                "same instance each time: let it make one"
-            )
-        return envs
+        if not self._envs and self._in_processes:
+            made, mode = [self._make] * self.number, AutoresetMode.DISABLED
+            self._vector = vector = AsyncVectorEnv(made, shared_memory=False, autoreset_mode=mode)
+            self._envs = [_Remote(vector, number) for number in range(self.number)]
+        elif not self._envs:
+            self._envs = [self._make() for _ in range(self.number)]
+            if len({id(env.unwrapped) for env in self._envs}) < self.number:
+                raise ConfigurationError(
+                    f"num_envs={self.number} needs different copies, and your function returns the "
+                    "same instance each time: let it make one"
+                )
+        return self._envs
 
     def send(self, number: int, action: Any) -> None:
         """Begin a step of copy `number`, if it is in a process of its own."""

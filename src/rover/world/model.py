@@ -167,7 +167,9 @@ class Sums:
         """Learn where the first n transitions end episodes, by a sample that stays bounded."""
         buffer, terminated = self._buffer, self._buffer.terminated[:n]
         ends = np.flatnonzero(terminated)
-        due = _terminations_due(len(ends))
+        due = min(len(ends), 1)
+        while 0 < due + (due + 1) // 2 <= len(ends):  # 1, 2, 3, 5, and on, half as many more
+            due += (due + 1) // 2
         if due == self._n_ends:
             return
         self._n_ends, ends = due, ends[:due]
@@ -371,11 +373,3 @@ class LandmarkModel:
             times[buffer.actions[row]] += n  # more than it was tried
             row = int(buffer.previous[row])
         return [int(action) for action in np.flatnonzero(times > times.min())]
-
-
-def _terminations_due(n: int) -> int:
-    """Number of n ≥ 0 ends that are used: 0, 1, 2, 3, 5, and on, half as many more."""
-    due = min(n, 1)
-    while 0 < due + (due + 1) // 2 <= n:
-        due += (due + 1) // 2
-    return due
