@@ -1,6 +1,5 @@
 """All agents behind one interface; plans of R-max and estimates of MEPOL against brute force."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from same_files import assert_same
 from scipy.special import digamma, gamma
 from small_agents import BONUS_AGENTS, SMALL, lines_of
-from small_envs import ENVIRONMENTS
+from small_envs import ENVIRONMENTS, GRID
 from torch import Tensor, nn
 from walks import numbered
 
@@ -27,6 +26,7 @@ from rover.errors import ConfigurationError, RoverWarning
 from rover.features import AdamW
 from rover.learners import DDPGConfig
 from rover.policies import NetworkPolicy, PlannedPolicy
+from rover.storage import read_json, read_lines
 from rover.training.agent import Agent
 from rover.world.counts import Counts
 
@@ -106,7 +106,6 @@ def test_too_many_states_are_refused():
         agent.learn(60)
 
 
-GRID = {"layout": "S..#..\n......\n...#..", "horizon": 25}
 FILES = ("config.json", "policy.safetensors", "buffer.safetensors", "metrics.jsonl")
 
 
@@ -122,10 +121,10 @@ def test_a_run_folder_and_what_is_read_from_it(name, tmp_path):
     folder = tmp_path / "run"
     agent = small_grid_agent(name, folder).learn(100)
     assert (agent.name, agent.preset, len(agent.buffer)) == (name, "fast", 100)
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    lines = read_lines(folder / "metrics.jsonl")
     assert [line["step"] for line in lines] == ([25, 50, 75, 100] if name != "mepol" else [50, 100])
     assert all(np.isfinite(line["optimality_ratio"]) for line in lines)
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = read_json(folder / "summary.json")
     assert (summary["steps"], summary["states_total"]) == (100, 16)
     assert summary["optimality_ratio"] >= 1.0 - 1e-6
     policy = rover.load_policy(folder / "policy.safetensors")

@@ -109,11 +109,6 @@ def test_the_median_is_that_of_the_uncensored_times_where_it_can_be_known(steps,
 
 ARRAY = np.ndarray
 
-CORRIDOR = GridWorld("...S...").finite_mdp.dynamics
-LEFT, RIGHT = np.tile(np.eye(4)[2], (7, 1)), np.tile(np.eye(4)[3], (7, 1))
-BOTH = np.stack([LEFT, RIGHT])
-"""A mixture, of which each episode draws one policy and keeps it."""
-
 
 def random_problem(
     rng: np.random.Generator, *, n_states: int = 6, n_actions: int = 3, terminal: bool = True

@@ -31,12 +31,6 @@ RULES = {
     "backtracking": (50.0, "backtracking"),
     "growing": (10.0, "growing"),
 }
-PAPER_ENVIRONMENTS = [
-    ("two_rooms", 0.99),
-    ("multi_rooms", 0.99),
-    ("maze", 0.99),
-    ("middle_room", 0.9),
-]
 
 
 def corridor_problem(seed: int = 0) -> tuple[DenseReference, DenseOperator, Tensor, Tensor]:
@@ -134,7 +128,10 @@ def test_descent_stops_when_ten_steps_bring_less_than_the_tolerance():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "discount"), PAPER_ENVIRONMENTS)
+@pytest.mark.parametrize(
+    ("name", "discount"),
+    [("two_rooms", 0.99), ("multi_rooms", 0.99), ("maze", 0.99), ("middle_room", 0.9)],
+)
 def test_known_dynamics_reach_the_optimum_in_a_hundred_steps(name, discount):
     dynamics = GridWorld(name).finite_mdp.dynamics
     start = torch.from_numpy(dynamics.start)

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import strategies as st
 from walks import Walk
 
 from rover.arrays import FloatArray
@@ -23,7 +22,6 @@ from rover.world.net import between
 from rover.world.regression import Displacements, Fit
 from rover.world.world import World
 
-SEEDS = st.integers(0, 2**32 - 1)
 FORCES, TORQUES = np.array([-1.0, 0.0, 1.0]), np.array([-2.0, 0.0, 2.0])
 
 
