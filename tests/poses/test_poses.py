@@ -16,7 +16,7 @@ import rover
 from rover import Rover
 from rover.errors import ConfigurationError, RoverWarning
 from rover.policies import Policy, PosePolicy
-from rover.poses.images import _placed, _undone, isometries
+from rover.poses.images import _isometries, _placed, _undone
 from rover.poses.laws import _AREA, _CENTRE, _NOTHING, _SHIFTS, _TURNS, find_laws
 
 QUICK: dict[str, Any] = {"measure_share": 0.0}
@@ -81,9 +81,9 @@ def test_isometries_of_a_map_onto_itself_are_found(k: int) -> None:
     there = _placed(image, cells) % _AREA
     codes[cells] = codes[there] = np.random.default_rng(k).choice([1, 1, 1, 0], len(cells))
     drawn = np.flatnonzero(codes != _NOTHING)
-    assert sorted(isometries(codes, drawn, 1)) == sorted([image, _undone(image)])
+    assert sorted(_isometries(codes, drawn, 1)) == sorted([image, _undone(image)])
     codes[there[300]] ^= 1
-    assert isometries(codes, drawn, 1) == []
+    assert _isometries(codes, drawn, 1) == []
 
 
 # the run

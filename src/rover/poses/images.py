@@ -51,7 +51,7 @@ def _corners(codes: NDArray[np.uint8], unknown: int) -> IntArray:
     return np.asarray(row * codes.shape[1] + column, np.int64)
 
 
-def isometries(codes: NDArray[np.uint8], cells: IntArray, common: int) -> list[int]:
+def _isometries(codes: NDArray[np.uint8], cells: IntArray, common: int) -> list[int]:
     """Isometries without a fixed point, as poses, that nothing in a map contradicts and enough
     speaks for: of `cells` (n,), one each of those that are known to be the same. `common` is the
     most frequent symbol.

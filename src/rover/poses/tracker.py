@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from rover.arrays import IntArray
-from rover.poses.images import _corners, _far, _placed, _undone, isometries
+from rover.poses.images import _corners, _far, _isometries, _placed, _undone
 from rover.poses.laws import _AREA, _CENTRE, _NOTHING, Laws, _overlap, _Pairs, _Views
 
 _MOVED, _STAYED, _ENDED, _JUMPED = range(4)  # outcomes of actions
@@ -252,7 +252,7 @@ class Tracker:
         if len(cells) < self._looked_at * _GROWTH:
             return
         self._looked_at = len(cells)
-        for image in isometries(self.main.array, cells, self.stood.most_common(1)[0][0]):
+        for image in _isometries(self.main.array, cells, self.stood.most_common(1)[0][0]):
             before = -1
             while before != image:  # take off what is known
                 before, image = image, int(self.canonical(np.array([image]))[0])
