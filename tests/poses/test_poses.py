@@ -61,9 +61,9 @@ def turned(k: int) -> tuple[int, int, int]:
 def test_all_isometries_are_found(k: int) -> None:
     rng = np.random.default_rng(k)
     rooms = ["".join(row) for row in rng.choice(list("..ab"), (40, 40))]
-    moves = (turned(k), (0, -1, 0), (0, 0, 1))
-    views, actions, after = views_of(HiddenGrid(rooms, moves=moves, limit=1000), 60)
-    laws = find_laws(views, actions, after, (5, 5), 3)
+    moves = (turned(k), (0, -1, 0), (0, 0, 1), (0, 0, 0))
+    views, actions, after = views_of(HiddenGrid(rooms, moves=moves, limit=1000), 80)
+    laws = find_laws(views, actions, after, (5, 5), 4)
     assert laws is not None
     assert laws.moves == moves
 

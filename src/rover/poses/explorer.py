@@ -83,14 +83,12 @@ class PoseExplorer:
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
         """The action at an observation, by its index; None where others choose: no laws are known,
         and there is something to be seen."""
-        if self.is_refuted:
-            return None
         view = self._view(observation)
-        if self._planner is not None:
+        if self._planner is not None and not self.is_refuted:
             self._planner.tracker.begin(view)
             self._planner.left = self._longest - self._time if self._longest > self._time else _AREA
             return self._planner.explore(rng)
-        if not (view == view[0]).all():
+        if self.is_refuted or not (view == view[0]).all():
             return None
         action, left = self._run  # in long runs, which lead to where there is something
         if left == 0:

@@ -42,7 +42,7 @@ _MISS = -4.6  # log of the chance that a cell shows something else than it shoul
 # In a corridor a reflection explains the same as a motion without one.
 _EVIDENCE, _MARGIN, _PROPER = 20.0, 10.0, 12.0
 """Nats that a law needs, those more than the next one, and those that a proper motion is given."""
-_MOST = 150  # transitions of an action that are compared
+_STILL, _MOST = 8, 150  # views that an action leaves alone; transitions of one that are compared
 _CONFLICTS, _BLAMED = 8, 0.3  # contradictions, and the share that what is hidden takes part in
 
 
@@ -114,7 +114,7 @@ class Laws:
     @property
     def words(self) -> str:
         """The laws in a few words."""
-        n, (height, width), k = len(self.moves), self.shape, len(self.walks)
+        n, (height, width), k = len(set(self.moves) - {(0, 0, 0)}), self.shape, len(self.walks)
         return f"{n} actions move a {height}×{width} window: {n - k} turn it and {k} lead on"
 
 
@@ -155,6 +155,9 @@ def find_laws(
     for action in range(n_actions):
         rows = np.flatnonzero(changed & (actions == action))[-_MOST:]
         a, b = after[rows], views[rows]
+        if len(a) == 0 and len(np.unique(views[actions == action], axis=0)) >= _STILL:
+            moves.append((0, 0, 0))
+            continue
         evidence = []
         for move, (seen, shown) in _candidates(shape).items():
             ratio = np.where(a[:, seen] == b[:, shown], surprise[a[:, seen]], _MISS)
@@ -176,8 +179,7 @@ def hidden_symbol(laws: Laws, views: _Views, actions: IntArray, after: _Views) -
         a, b = after[rows][:, seen], views[rows][:, shown]
         differ = (a != b) & ((a != b).mean(axis=1, keepdims=True) < 0.5)
         n += int(differ.sum())
-        for side in (a, b):
-            conflicts += np.bincount(side[differ], minlength=256)
+        conflicts += np.bincount(np.stack([a, b])[:, differ].ravel(), minlength=256)
     # What lies ahead of a step is always seen.
     entered = {code for a in laws.walks for code in views[actions == a, laws.ahead[a]].tolist()}
     found = [code for code in np.flatnonzero(conflicts >= _BLAMED * n) if code not in entered]
