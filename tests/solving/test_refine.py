@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -31,6 +32,8 @@ class _Stick:
 
     n_actions, arrivals = 2, np.linspace(-2.0, 2.0, 41)[:, None]
     begins = np.linspace(-0.2, 0.2, 5)[:, None]
+    rows: IntArray
+    buffer: SimpleNamespace
 
     def __init__(self, missed: float) -> None:
         self.missed = np.full_like(self.arrivals, missed)
@@ -58,6 +61,7 @@ def stage(*, ends: bool = False, missed: float = 0.0) -> _Stage:
         terminated,
         discount=GAMMA,
         sink_value=-7.0,
+        by_arrival=True,
     )
 
 
@@ -102,6 +106,16 @@ def test_an_outlook_is_what_happens_step_by_step(held: int) -> None:
 def test_a_task_ends_where_its_transitions_say_so() -> None:
     points = np.array([[0.5], [0.2]])  # arrive at 0.9 and at 0.54
     assert stage(ends=True).look(points, 1)[2][:, 1].tolist() == [0.0, GAMMA]
+
+
+def test_what_an_action_costs_is_earned_by_the_action() -> None:
+    stick = _Stick(0.0)
+    stick.arrivals, stick.rows = stick.arrivals.repeat(2, axis=0), np.arange(82)
+    stick.buffer = SimpleNamespace(actions=stick.rows % 2)
+    kept, costs = np.zeros(82, np.bool_), -0.5 * (stick.rows % 2)
+    law = cast(RefinedDynamics, stick)
+    one = _Stage(law, costs, kept, kept, discount=GAMMA, sink_value=0.0, by_arrival=False)
+    np.testing.assert_allclose(one.look(np.zeros((3, 1)), 1)[1], [[0.0, -0.5]] * 3)
 
 
 def test_values_are_those_of_a_fine_grid() -> None:

@@ -27,7 +27,7 @@ from rover.operators.values import gaussian_weights, interpolation_weights, iter
 from rover.policies import ValuePolicy
 from rover.solving.plans import Experience, PlanSettings, _warn_of_unexplained, planned_policy
 from rover.solving.tasks import Tasks
-from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED, RefinedDynamics
+from rover.world.dynamics import ACTION_REPEAT, APART, MOST_UNEXPLAINED, RefinedDynamics
 from rover.world.neighbours import MAX_SOLVED_LANDMARKS, NEIGHBOURS, SPACING
 from rover.world.net import Net, nearest, neighbourhood, sparse_rows
 
@@ -73,7 +73,8 @@ class _Plan(NamedTuple):
 
 class _Stage:
     """A reward in a dynamics model: of the transitions (n,) that it was made of, the rewards, those
-    that end the task and those that ended an episode; and the value of what lies beyond."""
+    that end the task and those that ended an episode; and the value of what lies beyond. What an
+    arrival earns is its own, or else that of arrivals by the same action."""
 
     def __init__(
         self,
@@ -84,19 +85,26 @@ class _Stage:
         *,
         discount: float,
         sink_value: float,
+        by_arrival: bool,
     ) -> None:
         self._dynamics, self._rewards, self._over = dynamics, rewards, ends & ~terminated
         self._discount, self._sink_value = discount, sink_value
+        self._by_arrival, arrivals = by_arrival, dynamics.arrivals
+        if not by_arrival:
+            actions = dynamics.buffer.actions[dynamics.rows]
+            arrivals = np.column_stack([arrivals, APART * actions])
         kinds = [(kind, np.flatnonzero(terminated == kind)) for kind in (False, True)]
-        self._kinds = [
-            (kind, rows, KDTree(dynamics.arrivals[rows])) for kind, rows in kinds if len(rows)
-        ]
+        self._kinds = [(kind, rows, KDTree(arrivals[rows])) for kind, rows in kinds if len(rows)]
         # The best possible return of simulated rollouts.
         most = (1.0 - _LAST_DISCOUNT) * float(rewards.max()) / (1.0 - discount)
         self.most = most if most > 0.0 else math.inf
 
-    def _nearest(self, points: FloatArray, ended: FloatArray) -> IntArray:
-        """The transition that arrived nearest to each point (m, n, d), and ended alike, (m, n)."""
+    def _nearest(self, points: FloatArray, ended: FloatArray, actions: IntArray) -> IntArray:
+        """The transition that arrived nearest to each point (m, n, d), and ended alike, (m, n), by
+        actions (m,)."""
+        if not self._by_arrival:
+            by = np.broadcast_to(APART * actions[:, None, None], (*ended.shape, 1))
+            points = np.concatenate([points, by], axis=2)
         chosen, has_ended = np.empty(ended.shape, np.int64), ended > 0.5
         for kind, rows, tree in self._kinds:
             alike = has_ended == kind if len(self._kinds) > 1 else np.ones_like(has_ended)
@@ -104,10 +112,13 @@ class _Stage:
                 chosen[alike] = rows[nearest(tree, points[alike], 1)[1][:, 0]]
         return chosen
 
-    def _arrive(self, where: FloatArray, ended: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Earnings and what remains (m, n) of arrivals (m, n, d), which end episodes (m, n)."""
+    def _arrive(
+        self, where: FloatArray, ended: FloatArray, actions: IntArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Earnings and what remains (m, n) of arrivals (m, n, d), which end episodes (m, n), by
+        actions (m,)."""
         # A point that was clipped is beyond all that is known, and has the sink's value.
-        row, lost = self._nearest(where, ended), self._dynamics.is_beyond(where)
+        row, lost = self._nearest(where, ended, actions), self._dynamics.is_beyond(where)
         goes_on = (1.0 - ended) * ~self._over[row] * ~lost
         return np.where(lost, self._sink_value, self._rewards[row]), self._discount * goes_on
 
@@ -117,11 +128,12 @@ class _Stage:
         """Ends (n, A, d), rewards earned and remaining shares (n, A), as of a plan, of repeated
         actions at points (n, d)."""
         where = points[None]
-        shape = self._dynamics.n_actions, len(points)
+        actions = np.arange(self._dynamics.n_actions)
+        shape = len(actions), len(points)
         earned, remaining = np.zeros(shape), np.ones(shape)
         for _ in range(action_repeat):
             where, ended = self._dynamics.step(where)
-            reward, onward = self._arrive(where, ended)
+            reward, onward = self._arrive(where, ended, actions)
             earned, remaining = earned + remaining * reward, remaining * onward
         return np.swapaxes(where, 0, 1), earned.T, remaining.T
 
@@ -163,9 +175,9 @@ class _Stage:
             # Predicted points, disturbed by the residual of the transition that arrived nearest.
             where, ended = self._dynamics.follow(points, taken)
             signs = rng.choice([-1.0, 1.0], size=(len(points), 1, 1))
-            where += signs * self._dynamics.missed[self._nearest(where, ended)]
+            where += signs * self._dynamics.missed[self._nearest(where, ended, taken)]
             where, ended = self._dynamics.arrive(where, taken)
-            reward, onward = self._arrive(where, ended)
+            reward, onward = self._arrive(where, ended, taken)
             returns[numbers] += alive * reward[:, 0]
             alive = alive * onward[:, 0]
             left *= self._discount
@@ -212,12 +224,16 @@ class _Stage:
 def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) -> ValuePolicy:
     """The policy for one reward, refined by simulation where that is better.
 
-    Dynamics for rollouts must explain the motion, and arrivals the reward. Where they leave more
-    than 2% unexplained, the plan that is not refined is simulated beside the one that is.
+    Dynamics for rollouts must explain the motion. Where they leave more than 2% unexplained, or
+    arrivals the reward, the plan that is not refined is simulated beside the one that is.
     """
     policy_of = partial(planned_policy, experience, task, settings)
-    dynamics, missed = _refined_dynamics(experience, task)
-    other = policy_of() if dynamics is None or missed > _MISSED else None
+    dynamics, missed = _refined_dynamics(experience)
+    by_arrival, neighbours = True, experience.points().neighbours
+    if neighbours is not None:
+        by_arrival = bool(neighbours.follow_arrivals(task.rewards)[0])
+    is_doubted = dynamics is None or missed > _MISSED or not by_arrival
+    other = policy_of() if is_doubted else None
     if dynamics is not None:
         rows, rng = dynamics.rows, np.random.default_rng(0)
         stage = _Stage(
@@ -227,6 +243,7 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
             dynamics.buffer.terminated[rows],
             discount=settings.discount,
             sink_value=float(settings.sink_values(task.rewards, task.ends)[0]),
+            by_arrival=by_arrival,
         )
         starts = dynamics.points(dynamics.buffer.starts()[0])
         starts = starts[np.linspace(0, len(starts) - 1, _STARTS).astype(np.int64)]
@@ -246,13 +263,11 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
     return other
 
 
-def _refined_dynamics(experience: Experience, task: Tasks) -> tuple[RefinedDynamics | None, float]:
-    """Dynamics for rollouts, if they explain nearly all motion, and arrivals the rewards; and the
-    share that they leave unexplained, 0 where no dynamics model is asked."""
+def _refined_dynamics(experience: Experience) -> tuple[RefinedDynamics | None, float]:
+    """Dynamics for rollouts, if they explain nearly all motion; and the share that they leave
+    unexplained, 0 where no dynamics model is asked."""
     points = experience.points()
     if points.neighbours is None or points.encoder is not None:
-        return None, 0.0
-    if not points.neighbours.follow_arrivals(task.rewards)[0]:
         return None, 0.0
     model = points.neighbours.model
     if (missed := model.dynamics.unexplained) > MOST_UNEXPLAINED:

@@ -41,7 +41,7 @@ MOST_UNEXPLAINED = 0.1
 
 # Narrower corrections, of 0.15 and 0.25, left two seeds and one stuck in a maze.
 _CELL_WIDTH, _PRIOR, _MOST_COUNTED = 0.4, 0.1, 4.0  # of the local correction
-_APART = 1e6  # distance of two actions among transitions
+APART = 1e6  # distance of two actions among transitions
 
 
 class _Invariants:
@@ -248,7 +248,7 @@ class RefinedDynamics:
         is_contact = lengths > 0.5 * np.median(moved)
         self._contacts = np.where(is_contact[:, None], left_out, 0.0)
         self.missed = left_out - self._contacts
-        self._begun = KDTree(np.column_stack([self.begins, _APART * actions]))
+        self._begun = KDTree(np.column_stack([self.begins, APART * actions]))
 
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """End (A, n, d) of each action, and the probability (A, n) that the episode ends, from
@@ -280,7 +280,7 @@ class RefinedDynamics:
         """End (n, 1, d) of an action (n,) from points (n, d), and the probability (n, 1) that the
         episode ends. Where the nearest transition with the action met a contact, so does this."""
         changes = self._displacements.changes(points, actions)
-        tries = np.column_stack([points, _APART * actions])
+        tries = np.column_stack([points, APART * actions])
         rows = nearest(self._begun, tries, 1)[1][:, 0]
         reached = points + changes + self._contacts[rows]
         return self.arrive(reached[:, None], actions)
