@@ -24,7 +24,7 @@ from rover.world.counts import Rows
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
 from rover.world.model import LandmarkModel
 from rover.world.net import DENSITY_WIDTH, MOST_ROWS, Net, nearest
-from rover.world.world import World
+from rover.world.world import World, _shrunk
 
 # While much is new, the next plan replaces this one long before its last digits matter.
 _FEW_NEW, _DISCOVERY_STEPS = 0.03, 40
@@ -35,9 +35,8 @@ exploration plans soon replaces."""
 _TARGET_FACTOR = 10
 """Factor on the most steps of a descent towards a target, which the tolerance ends."""
 
-# One try shows what a deterministic pair does; where outcomes vary, it shows less.
-_OUTCOME_RIDGE = 0.01
-"""λ of states for each unit of the variance of outcomes."""
+_COVERED_ALIKE = 0.5
+"""Tries that all of a state's count for in each pair, for each unit of the outcomes' variance."""
 
 _KEPT = 0.5
 """Share of a warm start that is kept where outcomes vary. Each plan is then for another model, and
@@ -91,14 +90,18 @@ class PlanningModel:
         # λ / (n + λ) of what n tries leave open
         counts, variance = world.counts, world.counts.outcome_variance
         outcomes = world.outcomes if variance > 0.0 else None
-        ridge = max(config.ridge, _OUTCOME_RIDGE * variance)
         buffer = cover.buffer
         states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
         everything = np.arange(len(buffer.observations))
         groups = everything if cover.part is None else cover.groups()
         target = cover.target(groups, everything, everything) if cover.has_target else None
         start = np.bincount(states, weights, minlength=len(everything)).astype(np.float64)
-        rows = counts.rows(ridge=ridge) if outcomes is None else outcomes.rows(outcomes.table)
+        if outcomes is not None:
+            rows = outcomes.rows(outcomes.table)
+        else:
+            rows = counts.rows(ridge=config.ridge)
+            if variance > 0.0:
+                rows = _shrunk(rows, np.array(counts.tries), _COVERED_ALIKE * variance)
         model = cls._of_rows(replace(rows, start=start), basis, groups, target)
         return replace(model, n_pairs=sum(counts.first_tries), varies=variance > 0.0)
 

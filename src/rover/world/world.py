@@ -303,7 +303,6 @@ class Points:
 def _shrunk(rows: Rows, tries: IntArray, weight: float) -> Rows:
     """Rows of states whose pairs, tried so often (n·A,), count `weight` tries more that went as all
     of their state's did: the mean of a Dirichlet prior. A few, all alike, are then not certain."""
-    assert rows.shares is not None
     size, inside = len(rows.start), 1.0 - rows.sink
     of_state = kron(eye_array(size), np.ones((1, len(tries) // size)), format="csr")
     share = np.where(tries > 0, weight / (tries + weight), 0.0)
@@ -312,8 +311,8 @@ def _shrunk(rows: Rows, tries: IntArray, weight: float) -> Rows:
     )
     mixed = diags_array(1.0 - share) + diags_array(share) @ of_state.T @ pooled
     within = diags_array(inside) @ mixed @ diags_array(1.0 / np.maximum(inside, 1e-300))
-    onward, ended, shares = within @ rows.onward, within @ rows.ended, mixed @ rows.shares
-    return replace(rows, onward=onward, ended=ended, shares=shares)
+    shares = None if rows.shares is None else mixed @ rows.shares
+    return replace(rows, onward=within @ rows.onward, ended=within @ rows.ended, shares=shares)
 
 
 def _exact_units(buffer: Buffer) -> FloatArray:
