@@ -170,6 +170,11 @@ def test_settings_that_say_what_is_planned_on_leave_it_off(settings: dict[str, A
     assert learned(HiddenGrid(), 200, **settings).world.kind != "poses"
 
 
+def test_several_copies_say_that_no_position_is_inferred() -> None:
+    with pytest.warns(RoverWarning, match="inferred with num_envs=1 alone"):
+        Rover(HiddenGrid, seed=0, num_envs=2)
+
+
 def played(policy: Policy, env: HiddenGrid, steps: int, seed: int = 0) -> list[tuple[Any, ...]]:
     """Actions, cells and views of an episode."""
     rng, (seen, _) = np.random.default_rng(seed), env.reset(seed=seed)

@@ -268,9 +268,12 @@ class CoverageRun(Agent[RoverConfig]):
         config = self.config
         given = config.kind, config.contexts, config.kernel, config.cover, config.target
         is_open = given == (None,) * len(given) and self.measures.evaluator is None
-        if not (is_open and self._explores and config.num_envs == 1):
+        if not (is_open and self._explores):
             return None
         poses = PoseExplorer.of(self.buffer, self.spaces.observed)
+        if poses is not None and config.num_envs > 1:
+            warn("positions that views may hide are inferred with num_envs=1 alone", stacklevel=3)
+            return None
         if poses is not None and poses.tracker is not None:
             self.world.chosen = "poses"
         return poses

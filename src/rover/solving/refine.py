@@ -74,7 +74,7 @@ class _Plan(NamedTuple):
 class _Stage:
     """A reward in a dynamics model: of the transitions (n,) that it was made of, the rewards, those
     that end the task and those that ended an episode; and the value of what lies beyond. What an
-    arrival earns is its own, or else that of arrivals by the same action."""
+    arrival earns is its own, or else what arrivals by the same action did."""
 
     def __init__(
         self,
