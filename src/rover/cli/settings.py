@@ -88,18 +88,25 @@ def settings(name: Annotated[str | None, Parameter(name="NAME")] = None, /) -> N
     if name is None:
         say(*(f"{agent:8} {line}" for agent, line in agent_names().items()))
         return
+    for setting, kind, shown, meaning in _setting_rows(name):
+        # One value where the presets agree: most settings differ in none of them.
+        values = "; ".join(f"{preset}: {value}" for preset, value in shown.items())
+        values = values if len(set(shown.values())) > 1 else next(iter(shown.values()))
+        say(f"{setting} = {kind}  [{values}]", f"    {meaning}")
+
+
+def _setting_rows(name: str) -> Iterator[tuple[str, str, dict[str, str], str]]:
+    """Dotted name, type and range, value in each preset, and meaning of each setting of an agent,
+    a learner or adapt."""
     presets = _presets(choose("name", name, (*agent_names(), *TASKS)))
-    for rows in zip(*map(_flatten, presets.values()), strict=True):
+    for rows in zip(*(_flatten(config) for config in presets.values()), strict=True):
         setting, field, _ = rows[0]
         # As JSON, which --set reads.
-        values = [json.dumps(row[2], separators=(",", ":")).strip('"') for row in rows]
+        values = (json.dumps(row[2], separators=(",", ":")).strip('"') for row in rows)
         of = field.annotation
         name = of.__name__ if type(of) is type else str(of).replace("typing.", "")
-        kind, shown = " ".join([name, *map(str, field.metadata)]), values[0]
-        # One value where the presets agree: most settings differ in none of them.
-        if len(set(values)) > 1:
-            shown = "; ".join(map(": ".join, zip(presets, values, strict=True)))
-        say(f"{setting} = {kind}  [{shown}]", f"    {field.description or ''}")
+        kind = " ".join([name, *map(str, field.metadata)])
+        yield setting, kind, dict(zip(presets, values, strict=True)), field.description or ""
 
 
 def _presets(name: str) -> dict[str, BaseModel]:
