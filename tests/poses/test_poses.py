@@ -91,6 +91,8 @@ def test_isometries_of_a_map_onto_itself_are_found(k: int) -> None:
     assert sorted(_isometries(codes, drawn, 1)) == sorted([image, _undone(image)])
     codes[there[300]] ^= 1
     assert _isometries(codes, drawn, 1) == []
+    codes[drawn] = 1  # an open plain, on which nothing is a feature
+    assert _isometries(codes, drawn, 1) == []
 
 
 # the run

@@ -53,14 +53,15 @@ def _corners(codes: NDArray[np.uint8], unknown: int) -> IntArray:
 
 def _isometries(codes: NDArray[np.uint8], cells: IntArray, common: int) -> list[int]:
     """Isometries without a fixed point, as poses, that nothing in a map contradicts and enough
-    speaks for: of `cells` (n,), one each of those that are known to be the same. `common` is the
-    most frequent symbol.
+    speaks for: of `cells` (n,), one each of those that are known to be the same.
 
     They are peaks of a correlation. Rare symbols that meet speak for an isometry, and rare ones
-    that meet the frequent one against it.
+    that meet `common`, the most frequent, against it.
     """
     everywhere = np.flatnonzero(codes != _NOTHING)
     begin = np.intersect1d(_corners(codes.reshape(_SIDE, _SIDE), _NOTHING), cells)
+    if len(begin) < _CORNERS:
+        return []
     blocks = begin + np.array([[0], [1], [_SIDE], [_SIDE + 1]])
     places, points = (np.stack(np.divmod(some, _SIDE), axis=1) for some in (everywhere, cells))
     size = scipy.fft.next_fast_len(2 * int(np.ptp(places, axis=0).max()) + 2, real=True)
@@ -83,8 +84,7 @@ def _isometries(codes: NDArray[np.uint8], cells: IntArray, common: int) -> list[
             # Done twice, an isometry without a fixed point is not the identity.
             if _placed(image, image) == _CENTRE or _far(image) > _SIDE // 4:
                 continue
-            there = codes[_placed(image, cells) % _AREA]
-            known = there != _NOTHING
+            known = (there := codes[_placed(image, cells) % _AREA]) != _NOTHING
             is_foretold = (codes[_placed(image, blocks) % _AREA] != _NOTHING).all(axis=0)
             is_enough = known.mean() >= _OVERLAP and is_foretold.sum() >= _CORNERS
             if is_enough and not (known & (there != codes[cells])).any():
