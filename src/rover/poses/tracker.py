@@ -68,7 +68,7 @@ class Tracker:
         """Throw the map away."""
         self.main = self.work = _Plane()
         self.labels, self.images = list[list[int]](), np.array([_CENTRE])
-        self._n_settled = self._n_doubts = self._looked_at = 0
+        self._n_settled = self._n_doubts = self._n_lost = self._looked_at = 0
 
     @property
     def here(self) -> int:
@@ -116,14 +116,14 @@ class Tracker:
             self._forget()  # the log tells more than the map, and becomes the map
             self.hypotheses, is_known = [], True
             self._draw_first()
-        # As long as nothing in the map tells headings apart, any will do.
-        if is_known or (self.hypotheses and poor == 0):
+        self._n_lost = 0 if is_known else self._n_lost + bool(self.hypotheses)
+        # As long as nothing in the map, or where episodes begin, tells headings apart, any will do.
+        if is_known or (self.hypotheses and (poor == 0 or self._n_lost > _DOUBTS)):
             self.main, self._n_doubts = self.work, 0
             self.figures["foretold"] += is_known and self._n_settled > 0
             self._n_settled += is_known
             steps = np.array(self._steps, np.int64).reshape(-1, 3)
-            poses = _placed(self.at, steps[:, 1:])
-            self.labels += np.hstack([steps[:, :1], poses]).tolist()
+            self.labels += np.hstack([steps[:, :1], _placed(self.at, steps[:, 1:])]).tolist()
             self._find_images()
         elif self._is_start and not self.hypotheses:
             self._n_doubts += 1
