@@ -187,13 +187,14 @@ def add_colour_bar(
     bar = figure.colorbar(opaque, ax=list(axes), location=location, **options)
     bar.set_label(label, fontsize=_LABEL_SIZE, color=TEXT_COLOUR)
     bar.ax.tick_params(labelsize=TICK_SIZE, labelcolor=TEXT_COLOUR, color=GREY)
-    low, high = bar.ax.get_ylim() if location == "right" else bar.ax.get_xlim()
+    axis = bar.ax.yaxis if location == "right" else bar.ax.xaxis
+    low, high = axis.get_view_interval()
     if high <= 1.0:  # a probability
-        bar.long_axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_locator(MaxNLocator(5))
     else:
-        count_axis(bar.long_axis, 5)
+        count_axis(axis, 5)
     if isinstance(drawn.norm, LogNorm):
         subs = (1.0,) if high > 1000.0 * low else (1.0, 2.0, 5.0)
-        bar.long_axis.set_major_locator(LogLocator(10.0, subs=subs, numticks=20))
-        bar.long_axis.set_minor_locator(NullLocator())
+        axis.set_major_locator(LogLocator(10.0, subs=subs, numticks=20))
+        axis.set_minor_locator(NullLocator())
     bar.outline.set_visible(False)
