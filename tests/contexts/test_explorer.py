@@ -7,13 +7,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from random_rooms import RandomRooms
 from walks import collected
 
 from rover import Rover, load_policy
 from rover.contexts.explorer import ContextExplorer
 from rover.coverage.run import _changes_with_episodes
 from rover.data import Buffer, Collector
-from rover.envs import RandomRooms
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation.rollouts import episode_coverage
 from rover.policies import ContextPolicy, Policy

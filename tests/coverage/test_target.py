@@ -9,11 +9,12 @@ import torch
 from finite_problems import finite, known_operator, random_matrices
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_rooms import RandomRooms
 from scipy.sparse import csr_array
 from small_envs import image_place, numbered_place
 
 from rover import Rover
-from rover.envs import GridWorld, RandomRooms, finite_dynamics
+from rover.envs import GridWorld, finite_dynamics
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation import optimal_occupancy, policy_occupancy
 from rover.operators import DenseOperator, Objective, SparseOperator, solve_occupancy

@@ -8,15 +8,14 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_rooms import RandomRooms
 from scipy.sparse import csr_array
 
 from rover.envs import (
     ENVIRONMENTS,
     FiniteDynamics,
     GridWorld,
-    RandomRooms,
     finite_dynamics,
-    make_env,
 )
 from rover.envs.gridworld import _AGENT_COLOUR, _FLOOR_COLOUR, _WALL_COLOUR, OBSERVATIONS
 from rover.envs.layouts import make_layout
@@ -196,14 +195,9 @@ def test_it_follows_gymnasium_and_its_stated_dynamics(observation):
 
 
 def test_only_a_map_tells_the_states_apart_and_a_family_follows_from_its_seed():
-    env = make_env("rover/RandomRooms-v0", SMALL)
-    problem = finite_dynamics(env)
+    problem = finite_dynamics(RandomRooms(**SMALL))
     assert len(np.unique(problem.observations, axis=0)) == problem.dynamics.n_states
-    assert (
-        finite_dynamics(make_env("rover/RandomRooms-v0", SMALL | {"observation": "view"})) is None
-    )
-    with pytest.raises(ConfigurationError, match="there are 4 places of the doors; ask for fewer"):
-        RandomRooms(**SMALL | {"contexts": 5})
+    assert finite_dynamics(RandomRooms(observation="view", **SMALL)) is None
     first, again, other = (RandomRooms(family=seed) for seed in (1, 1, 2))
     assert first.layouts == again.layouts != other.layouts
 

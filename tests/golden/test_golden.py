@@ -23,12 +23,13 @@ import numpy as np
 import pytest
 import torch
 from pushing import pushing_buffer
+from random_rooms import RandomRooms
 from small_envs import QUICK, ROOMS, SMALL_NET, Disc
 from walled_points import WalledPoint
 
 import rover
 from rover import Rover
-from rover.envs import GridWorld, RandomRooms
+from rover.envs import GridWorld
 from rover.features import learning_mode
 from rover.solving import PointGoal, solve_in_contexts
 

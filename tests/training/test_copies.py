@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from random_rooms import RandomRooms
 from same_files import assert_same
 from small_agents import SMALL
 from small_envs import ENVIRONMENTS, QUICK, Disc
@@ -16,7 +17,7 @@ from walled_points import WalledPoint
 import rover
 from rover import make_agent, resume_agent
 from rover.data import Buffer, relabel
-from rover.envs import GridWorld, RandomRooms
+from rover.envs import GridWorld
 from rover.errors import ConfigurationError, RoverError
 from rover.storage import read_json
 

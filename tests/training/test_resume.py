@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import pytest
 import torch
+from random_rooms import RandomRooms
 from same_files import assert_same
 from small_agents import SMALL
 from small_envs import ENVIRONMENTS, QUICK, SMALL_CONV, SMALL_NET, Disc
@@ -25,7 +26,7 @@ from transfer_cases import (
 from transfer_cases import QUICK as QUICK_TASK
 
 from rover import adapt, make_agent, resume_agent
-from rover.envs import RandomRooms, make_env
+from rover.envs import make_env
 from rover.errors import ConfigurationError
 from rover.finetuning import finetune, resume_task, train_offline
 from rover.storage import is_complete, read_lines

@@ -8,7 +8,6 @@ from rover.envs.dynamics import finite_dynamics as finite_dynamics
 from rover.envs.dynamics import reward_function as reward_function
 from rover.envs.gridworld import GridWorld as GridWorld
 from rover.envs.gridworld import map_arrays as map_arrays
-from rover.envs.random_rooms import RandomRooms as RandomRooms
 from rover.envs.registration import ENVIRONMENTS as ENVIRONMENTS
 from rover.envs.registration import GOALS as GOALS
 from rover.envs.registration import Environment as Environment

@@ -316,4 +316,3 @@ def warn_of_versions(stored: Mapping[str, str], env: gym.Env[Any, Any]) -> None:
 
 for _id, _kwargs in ENVIRONMENTS.items():
     register(_id, "rover.envs.gridworld:GridWorld", kwargs=dict(_kwargs))
-register("rover/RandomRooms-v0", "rover.envs.random_rooms:RandomRooms")

@@ -10,49 +10,18 @@ from numpy.typing import NDArray
 
 from rover.envs.dynamics import FiniteDynamics, FiniteMDP
 from rover.envs.layouts import ACTION_MOVES, FREE, START, WALL, Layout, make_layout
-from rover.errors import ConfigurationError, choose, whole_number
 
-_OBSERVATIONS = ("map", "view")
 _VIEW = 2  # cells that are seen in each direction
 _OPEN, _AGENT, _WALL = 0, 1, 2
 
 
 class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
-    """A row of rooms with one door between two, which every episode draws anew, with the start.
+    """A row of rooms with one door between two; every episode draws the doors and the start anew.
 
-    ## Description
-    A context is where the doors are and where the episode begins; all are equally likely. The
-    objective is the coverage of an episode, J = E_c ‖μ_c(π)‖². The states of all contexts make one
-    finite problem, with a separate part for each, so that its ‖μ‖² is J / contexts.
-
-    ## Action Space
-    ``Discrete(4)``: 0 up, 1 down, 2 left, 3 right; into a wall it stays.
-
-    ## Observation Space
-    ``Box(0, 255, uint8)``, a vector of cells in row-major order: 0 open, 1 the agent, 2 walls.
-    - ``observation="map"``: all cells, which tell the context. J* is over all policies.
-    - ``observation="view"``: the 5 × 5 cells around the agent, which stands in their middle and is
-      not shown. States look alike, and no exact figures are given: J* of :attr:`mdp` is a bound,
-      reached by a policy that observes its context.
-
-    ## Rewards
-    0.
-
-    ## Episode End
-    Truncation after ``horizon`` steps.
-
-    ## Arguments
-    - ``rooms`` ≥ 1, ``room_size`` ≥ 1: of the map; 4 and 4 by default.
-    - ``contexts``: how many, at most as many as there are places of the doors; 16 by default.
-    - ``family``: seed of what is drawn for the contexts, 0 by default.
-    - ``horizon``: steps of an episode, 100 by default.
-    - ``observation``: as above.
-
-    ## Attributes
-    - ``mdp``: the dynamics of all contexts together, and the observation of every state; states are
-      the open cells of context 0, then of context 1, and so on.
-    - ``context_of``: (S,) int64, the context of every state.
-    - ``layouts``: the map of every context, with its start.
+    A context is where they are; all are equally likely. The states of all contexts make one finite
+    problem, with a separate part for each, so that its ‖μ‖² is J / contexts, and J* of `mdp` is
+    exact. ``observation="map"`` shows all cells, and so the context; ``"view"`` the 5 × 5 around
+    the agent, so that states look alike.
     """
 
     suggested_discount = 0.99
@@ -67,30 +36,20 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         horizon: int = 100,
         observation: str = "map",
     ) -> None:
-        choose("observation", observation, _OBSERVATIONS)
-        n_rooms = whole_number("rooms", rooms)
-        size = whole_number("room_size", room_size)
-        n_contexts = whole_number("contexts", contexts)
-        most = size ** (n_rooms - 1)  # each context differs from all others in its doors
-        if n_contexts > most:
-            raise ConfigurationError(
-                f"contexts={n_contexts}, but there are {most} places of the doors; ask for fewer, "
-                "or for more rooms"
-            )
-        self.horizon = whole_number("horizon", horizon)
+        self.horizon = horizon
         self._observation = observation
-        rng = np.random.default_rng(whole_number("family", family, least=0))
+        rng = np.random.default_rng(family)
         # Drawn again where it is there already; the start is drawn once the doors are new.
         drawn: dict[tuple[int, ...], Layout] = {}
-        while len(drawn) < n_contexts:
-            doors = rng.integers(size, size=n_rooms - 1)
+        while len(drawn) < contexts:
+            doors = rng.integers(room_size, size=rooms - 1)
             if (key := tuple(doors.tolist())) not in drawn:
-                drawn[key] = _rooms(doors, size, rng)
+                drawn[key] = _rooms(doors, room_size, rng)
         self.layouts = tuple(drawn.values())
         self.context_of = np.repeat(
-            np.arange(n_contexts), [layout.n_states for layout in self.layouts]
+            np.arange(contexts), [layout.n_states for layout in self.layouts]
         )
-        self._first = np.searchsorted(self.context_of, np.arange(n_contexts)).tolist()
+        self._first = np.searchsorted(self.context_of, np.arange(contexts)).tolist()
         # The states of context c are numbered from its first one on.
         each = zip(self.layouts, self._first, strict=True)
         successor = np.concatenate([layout.successor + first for layout, first in each])
