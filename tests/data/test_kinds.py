@@ -75,8 +75,14 @@ def turning(env: Row, action: Any) -> Any:
 
 
 def unseeded_reset(env: Row, *, seed: int | None = None, **options: Any) -> Any:
-    Row.reset(env, seed=seed)
-    env.place = int(np.random.default_rng(seed).integers(12)) if seed else next(COUNT) % 12
+    ignored_reset(env)
+    env.place = int(np.random.default_rng(seed).integers(12)) if seed else env.place
+    return env.look(), {}
+
+
+def ignored_reset(env: Row, **_: Any) -> Any:
+    Row.reset(env)
+    env.place = next(COUNT) % 12
     return env.look(), {}
 
 
@@ -171,13 +177,16 @@ KINDS = [
         r"a number wraps around: 0 of the observation jumped by its whole range in \d+ steps",
     ),
 ]
-OF_OBJECTS = [
+KINDS += [
     (HalfSeeded, r"the seed does not repeat step 2\d of episode 0"),
-    (a(Row, reset=unseeded_reset), r"reset\(seed=0\) begins elsewhere"),
     (Drawn, "drawn when it is made"),
     (a(Row, look=in_one_buffer), "one buffer for ever"),
-    (Rounded, r"\[0\] is 1\.1000000000000005, outside 0\.0 to 1\.1"),
     (a(Resets, name="final_obs"), "the true one is taken from info"),
+]
+# Runs take no seed of 0, and rounding harms none.
+AT_THE_DOOR = [
+    (a(Row, reset=unseeded_reset), r"reset\(seed=0\) begins elsewhere"),
+    (Rounded, r"\[0\] is 1\.1000000000000005, outside 0\.0 to 1\.1"),
 ]
 
 
@@ -188,7 +197,7 @@ def warnings_of(check: Any) -> list[str]:
     return [str(one.message) for one in caught if one.category is RoverWarning]
 
 
-@pytest.mark.parametrize(("kind", "words"), [*KINDS, *OF_OBJECTS])
+@pytest.mark.parametrize(("kind", "words"), [*KINDS, *AT_THE_DOOR])
 def test_the_checker_names_the_kind(kind, words):
     said = warnings_of(lambda: rover.check_env(kind, n_steps=1000))
     matching = [one for one in said if re.search(words, one)]
@@ -214,10 +223,26 @@ def test_what_falls_more_and_more_surely_has_no_clock():
 
 @pytest.mark.parametrize(("kind", "words"), KINDS)
 def test_learning_names_the_kind_once(kind, words):
-    agent = rover.make_agent("random", kind(), seed=0, measure_share=0.0, policy_every=400)
+    agent = rover.make_agent("random", kind, seed=0, policy_every=400)
     for times in (1, 0):
         said = warnings_of(lambda: agent.learn(800))
         assert sum(bool(re.search(words, one)) for one in said) == times
+
+
+@pytest.mark.parametrize("is_instance", [True, False])
+def test_learning_names_what_the_seed_does_not_decide(is_instance):
+    """Where states and dynamics are known, too."""
+    lake = {"map_name": None, "is_slippery": False}
+    given = HalfSeeded() if is_instance else "FrozenLake-v1"
+    agent = rover.make_agent("random", given, env_kwargs={} if is_instance else lake, seed=0)
+    (said,) = (one for one in warnings_of(lambda: agent.learn(800)) if "does not repeat" in one)
+    assert ("drawn when it is made" in said) != is_instance
+
+
+def test_a_seed_that_is_ignored_is_not_said_to_be_zero():
+    said = warnings_of(lambda: rover.check_env(a(Row, reset=ignored_reset)))
+    assert not any("seed=0" in one for one in said)
+    assert any("reset(seed=...) does not decide all" in one for one in said)
 
 
 def costly(env: Row, action: Any) -> Any:
@@ -239,6 +264,7 @@ def test_a_fall_is_no_arrival_at_a_reward(actions, first):
     assert collector.arrival.within(len(actions))[1] == (reached[0] + 1 if first else None)
 
 
+@pytest.mark.filterwarnings("ignore:the environment resets itself")
 @pytest.mark.parametrize("name", ["final_obs", "final_observation", "terminal_observation"])
 def test_the_observation_of_an_end_is_the_true_one(name):
     agent = rover.make_agent(
@@ -405,7 +431,7 @@ class Returns(Small):
         (Returns([0.5, np.nan]), NonFiniteError, "step 3 of episode 0: .*NaN"),
         (Returns([0.5, 1e300]), NonFiniteError, "step 3 of episode 0: .*infinity"),
         (Returns(np.zeros(1)), ConfigurationError, r"shape \(1,\).*correct one of them"),
-        (Returns([0.5, 0.5], np.inf), NonFiniteError, "reward 'inf', which is no finite number"),
+        (Returns([0.5, 0.5], np.inf), NonFiniteError, "'inf', which is not one finite number"),
         (Returns([0, 300], dtype=np.uint8), ConfigurationError, "which is not of"),
     ],
 )

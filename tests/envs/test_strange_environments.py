@@ -104,10 +104,10 @@ def test_a_reward_may_be_an_array_of_one_number_and_none_is_read_in_pretraining(
     collector.start_episode()
     collector.step(0)
     assert buffer.rewards.tolist() == [2.5]
-    with pytest.raises(NonFiniteError, match="which is no finite number"):
+    with pytest.raises(NonFiniteError, match="which is not one finite number"):
         rover.check_env(Arena(reward=np.zeros(2)))
     agent = rover.Rover(Arena(reward=np.zeros(2)), seed=0).learn(60)
-    with pytest.raises(NonFiniteError, match="which is no finite number"):
+    with pytest.raises(NonFiniteError, match="which is not one finite number"):
         rover.adapt(agent, Arena(reward=np.zeros(2)), total_timesteps=10)
 
 

@@ -100,11 +100,13 @@ def test_an_instance_is_evaluated_in_itself_at_the_end_and_learned_in_further():
 
 
 def test_an_instance_that_its_seed_does_not_repeat_is_evaluated_and_not_learned_in_further():
-    agent = explored(Unseeded(), 90, measure_share=100)
+    words = r"does not repeat step 1 of episode 0: .*np_random"
+    with pytest.warns(RoverWarning, match=words):
+        agent = explored(Unseeded(), 90, measure_share=100)
     assert agent.summary()["cells"] > 0.0
     with pytest.raises(ReplayMismatchError, match="else give an id, or a function that makes"):
         agent.learn(10)
-    with pytest.warns(RoverWarning, match=r"does not repeat step 1 of episode 0: .*np_random"):
+    with pytest.warns(RoverWarning, match=words):
         agent = explored(Unseeded, 90, measure_share=100)
     assert agent.learn(10).num_timesteps == 100
 

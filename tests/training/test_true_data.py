@@ -139,7 +139,8 @@ LAKE = {"map_name": None, "is_slippery": False}
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: Any) -> Path:
     run = tmp_path_factory.mktemp("lake") / "run"
-    make_agent("rover", "FrozenLake-v1", env_kwargs=LAKE, seed=0, run_dir=run).learn(300)
+    with pytest.warns(RoverWarning, match="drawn when it is made"):
+        make_agent("rover", "FrozenLake-v1", env_kwargs=LAKE, seed=0, run_dir=run).learn(300)
     return run
 
 

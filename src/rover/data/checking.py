@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils.env_checker import check_env as gymnasium_check
-from gymnasium.utils.env_checker import data_equivalence
 
 from rover.data.buffer import Buffer
-from rover.data.kinds import kinds_of
-from rover.data.rollout import LAST_OBSERVATIONS, Collector, RunningEpisode, differences
+from rover.data.kinds import OUTSIDE
+from rover.data.rollout import Collector, RunningEpisode, differences
 from rover.envs import Environment, GivenEnv, Spaces
 from rover.envs.spaces import misfit
 from rover.errors import warn
 
 UNSEEDED = (
     "reset(seed=...) does not decide all: draw random numbers from self.np_random, after "
-    "super().reset(seed=seed), and not from numpy.random"
+    "super().reset(seed=seed), and let nothing of the episode before remain"
 )
 _ZERO_SEED = "reset(seed=0) begins elsewhere each time: compare the seed with None, not with False"
 DRAWN_WHEN_MADE = (
@@ -49,7 +47,8 @@ def check_env(
         UnsupportedSpaceError: spaces that no agent can work with; the message says how to wrap it.
         ConfigurationError: no single environment, another interface than Gymnasium's, or an
             observation that is not of its space.
-        NonFiniteError: NaN or infinity in an observation, or a reward that is no finite number.
+        NonFiniteError: NaN or infinity in an observation, or a reward that is no single finite
+            number.
 
     Warns:
         RoverWarning: what Gymnasium's checker does not let pass, steps that the seed does not
@@ -66,15 +65,16 @@ def check_env(
     collector.start_episode()
     for _ in range(n_steps):
         collector.step(int(rng.integers(buffer.n_actions)))
-    found = [*kinds_of(buffer), *seen.found.values()]
-    faults = []
-    first, _, again = (RunningEpisode(made, seed=one).observation for one in (0, 1, 0))
-    if not np.array_equal(first, again):
-        faults.append(_ZERO_SEED)
+    named = collector.kinds()
+    if seen.outside:
+        named.setdefault(OUTSIDE, f"{OUTSIDE}: {seen.outside}")
+    begun = [RunningEpisode(made, seed=one).observation for one in (0, 1, 0, 1)]
+    is_zero = np.array_equal(begun[1], begun[3]) and not np.array_equal(begun[0], begun[2])
+    faults = [_ZERO_SEED] if is_zero else []
     faults += not_repeated(buffer, made, UNSEEDED, seed=seed)
     if other is not None and not faults:
         faults = not_repeated(buffer, other, DRAWN_WHEN_MADE, seed=seed)
-    found += faults
+    found = [*named.values(), *faults]
     try:
         with warnings.catch_warnings(action="ignore"):
             gymnasium_check(made, skip_render_check=True, skip_close_check=True)
@@ -84,47 +84,20 @@ def check_env(
         warn(message, stacklevel=2)
 
 
-class _Witness(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment whose returned objects are looked at, which a buffer does not hold."""
+class _Witness(gym.ObservationWrapper[Any, Any, Any]):
+    """An environment whose observations are looked at as they are returned."""
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self._last: Any = None
-        self._copy: Any = None
-        self.found: dict[str, str] = {}
+    outside = ""
 
     @property
     def unwrapped(self) -> gym.Env[Any, Any]:
         """Itself, so that nothing is written on the environment."""
         return self
 
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-        """Begin an episode."""
-        observation, info = self.env.reset(**options)
-        self._look_at(observation)
-        return observation, info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make a step."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        self._look_at(observation)
-        is_over = terminated or truncated
-        if is_over and any(info.get(name) is not None for name in LAST_OBSERVATIONS):
-            self.found["resets"] = (
-                "the environment resets itself, and returns the next start as the observation of "
-                "an end; the true one is taken from info"
-            )
-        return observation, reward, terminated, truncated, info
-
-    def _look_at(self, observation: Any) -> None:
-        if observation is self._last and not data_equivalence(observation, self._copy, exact=True):
-            self.found["buffer"] = (
-                "observations are one buffer for ever, which each step overwrites: return "
-                "copies (ROVER makes its own)"
-            )
-        self._last, self._copy = observation, deepcopy(observation)
-        if "outside" not in self.found and (words := misfit(observation, self.observation_space)):
-            self.found["outside"] = f"observations are outside their space: {words}"
+    def observation(self, observation: Any) -> Any:
+        """The observation, where the first number outside the space is noted."""
+        self.outside = self.outside or misfit(observation, self.observation_space)
+        return observation
 
 
 def not_repeated(

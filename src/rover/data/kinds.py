@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rover.data.buffer import Buffer
 
 
+OUTSIDE = "observations are outside their space"
 # Transitions from which on a number is said to grow.
 _FEWEST_MOVES = 100
 
@@ -54,7 +55,7 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
         wrong = ((rows < space.low - slack) | (rows > space.high + slack)).any(axis=1)
         if wrong.any():
             words = misfit(rows[wrong][-1], space)
-            found.append(f"observations are outside their space: {words}. Correct the bounds")
+            found.append(f"{OUTSIDE}: {words}. Correct the bounds")
     return list(filter(None, found))
 
 

@@ -36,8 +36,16 @@ from rover.errors import (
 
 _MOST_REWARDS = 100  # different ones: more are no events
 
-LAST_OBSERVATIONS = "final_obs", "final_observation", "terminal_observation"
-"""Names in `info` of an episode's last observation, where the next start was returned instead."""
+# Names in `info` of an episode's last observation, where the next start was returned instead.
+_LAST_OBSERVATIONS = "final_obs", "final_observation", "terminal_observation"
+_RESETS = (
+    "the environment resets itself, and returns the next start as the observation of an end: the "
+    "true one is taken from info"
+)
+_ONE_BUFFER = (
+    "observations are one buffer for ever, which each step overwrites: return copies (ROVER makes "
+    "its own)"
+)
 
 
 def as_reward(reward: Any, where: object) -> float:
@@ -49,8 +57,8 @@ def as_reward(reward: Any, where: object) -> float:
         value = math.nan
     if not math.isfinite(value):
         raise NonFiniteError(
-            f"{where}: the environment gave the reward {shorten(reward)}, which is no finite "
-            "number; fix the environment, or make one number of it with "
+            f"{where}: the environment gave the reward {shorten(reward)}, which is not one "
+            "finite number; fix the environment, or make one number of it with "
             "gymnasium.wrappers.TransformReward(env, FUNCTION)"
         )
     return value
@@ -99,6 +107,7 @@ class RunningEpisode:
         env: the environment.
         observation: the first one, as it is stored (:class:`rover.envs.Spaces`).
         n_steps: taken so far.
+        found: messages of kinds (:func:`rover.data.kinds.kinds_of`) that no stored row shows.
 
     Raises:
         ConfigurationError: the first observation is not of its space.
@@ -112,9 +121,11 @@ class RunningEpisode:
         seed: int,
         number: int | None = None,
         spaces: Spaces | None = None,
+        found: set[str] | None = None,
     ) -> None:
         self.env, self._number, self.n_steps = env, number or 0, 0
         self._spaces = spaces or Spaces.of(env)
+        self.found = set[str]() if found is None else found
         if number is not None:
             seed = int(np.random.SeedSequence([seed, 1, number]).generate_state(1)[0])
         try:
@@ -123,7 +134,8 @@ class RunningEpisode:
             where = f"in the reset of episode {self._number}, seed {seed}"
             error.add_note(f"{BY_ENVIRONMENT} {where}")
             raise
-        self.observation = self._spaces.read(first, self)
+        self.observation = self._row = self._spaces.read(first, self)
+        self._returned = first
 
     def __str__(self) -> str:
         """The latest step, as messages name it."""
@@ -151,9 +163,14 @@ class RunningEpisode:
             raise
         self.n_steps += 1
         if terminated or truncated:
-            last = (info[name] for name in LAST_OBSERVATIONS if info.get(name) is not None)
-            observation = next(last, observation)
+            last = [info[name] for name in _LAST_OBSERVATIONS if info.get(name) is not None]
+            if last:
+                observation = last[0]
+                self.found.add(_RESETS)
         row = self._spaces.read(observation, self)
+        if observation is self._returned and not np.array_equal(row, self._row):
+            self.found.add(_ONE_BUFFER)
+        self._returned, self._row = observation, row
         return row, reward, bool(terminated), bool(truncated)
 
 
@@ -238,7 +255,7 @@ class Collector:
         # Actions whose transitions are not recorded yet, and the skills by which they were chosen.
         self._chosen: list[tuple[int, NDArray[np.float32] | None] | None] = [None] * n
         self.arrival = _Arrival()
-        self._named = set[str]()
+        self._found, self._named = set[str](), set[str]()
         # Since users step what they gave, or a wrapper of it.
         self._world = cast(Any, env.unwrapped)
         if hasattr(self._world, "_rover_calls"):
@@ -269,6 +286,7 @@ class Collector:
         for turn in turns or range(len(self._running)):
             self._episodes[turn] = number = self.n_episodes
             about: Any = {"seed": self._seed, "number": number, "spaces": self.spaces}
+            about |= {"found": self._found}
             running = self._running[turn] = RunningEpisode(self._envs[turn], **about)
             self._observations[turn] = self.buffer.observations.intern(running.observation)
             self.buffer.add_start(self._observations[turn])
@@ -320,11 +338,15 @@ class Collector:
         self._turn = (turn + 1) % len(self._running)
         return terminated or truncated
 
-    def name_kinds(self) -> None:
-        """Warn once of each kind of environment that the transitions show."""
+    def kinds(self) -> dict[str, str]:
+        """A message for each kind of environment that the steps show, by its name."""
         space = self.spaces.observation if self.spaces.observation is self.spaces.observed else None
-        for message in kinds_of(self.buffer, space):
-            kind, _, _ = message.partition(":")
+        found = [*kinds_of(self.buffer, space), *sorted(self._found)]
+        return {message.partition(":")[0]: message for message in found}
+
+    def name_kinds(self) -> None:
+        """Warn once of each kind."""
+        for kind, message in self.kinds().items():
             if kind not in self._named:
                 self._named.add(kind)
                 warn(message, stacklevel=5)

@@ -94,7 +94,7 @@ class Spaces:
         else:
             raise UnsupportedSpaceError(
                 f"action space {abridge(acted)} is not supported: wrap the environment to take at "
-                f"most {MAX_ACTIONS} actions, or up to {MOST_NUMBERS} bounded numbers "
+                f"most {MAX_ACTIONS} actions, or up to {MOST_NUMBERS} bounded floats "
                 "(gymnasium.wrappers.TransformAction)"
             )
         dtype = np.dtype(np.int64 if isinstance(stored, spaces.Discrete) else stored.dtype)

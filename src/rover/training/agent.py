@@ -361,12 +361,14 @@ class Agent(Run, Generic[ConfigT]):
             best, step = None if self._best is None else self._best[1], self.num_timesteps
             self._final = self.measures.choose(self.policy, best, step) or self._final
             other, most = self.measures.rollout_env, min(_MOST_REPLAYED, self.num_timesteps // 20)
-            if other is not self.env and not self._is_checked:
-                self._is_checked, reason = True, f"{UNSEEDED}; or {DRAWN_WHEN_MADE}"
+            if self.config.measure_share == 0.0:
+                most = 0
+            elif not self._is_checked:
+                is_own, self._is_checked = other is self.env, True
+                reason = UNSEEDED if is_own else f"{UNSEEDED}; or {DRAWN_WHEN_MADE}"
                 for message in not_repeated(self.buffer, other, reason, seed=self.seed, most=most):
                     warn(message, stacklevel=5)
-            n_replayed = 0 if other is self.env else most
-            is_behind = self.measures.measure_data(self._collector, n_replayed=n_replayed)
+            is_behind = self.measures.measure_data(self._collector, n_replayed=most)
         if self._explores and is_behind:
             warn(
                 "the run saw fewer states than uniformly random actions do in as many steps: what "

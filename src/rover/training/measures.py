@@ -139,6 +139,8 @@ class Measures(ABC):
         # What policies are rolled out in: another instance, or at the end of the run its own, whose
         # episode is then played again if the run goes on.
         self._env = self.rollout_env = environment.env
+        if config.measure_share > 0.0:
+            self.rollout_env = environment.another() or self._env
         self._buffer, self._config, self._seed = buffer, config, seed
         self.within_episodes = False
         self.latest: dict[str, Any] = {}

@@ -48,8 +48,6 @@ class RolloutMeasures(Measures):
         self, environment: Environment, buffer: Buffer, config: AgentConfig, *, seed: int
     ) -> None:
         super().__init__(environment, buffer, config, seed=seed)
-        if config.measure_share > 0.0:
-            self.rollout_env = environment.another() or self._env
         self._n_episodes = max(2, config.evaluation_episodes)
 
     @cached_property
