@@ -101,15 +101,16 @@ def passes(policy: Policy, arena: str, n: int, seed: int, *, uniform: bool) -> F
 
 def rows_of(arena: str, name: str, seed: int, layouts: int) -> list[dict[str, Any]]:
     """The rows of one run: itself, and its policy in fresh layouts."""
-    steps, env = STEPS.get(arena, 10_000), Facts(arena)
+    steps = STEPS.get(arena, 10_000)
     settings = {"contexts": True} if name == "rover" else {}
     kind, _, preset = name.partition(":")
-    agent = make_agent(kind, env, preset or None, seed=seed, **settings)
+    # Made by a function, so that the policy is measured in another world than the run's.
+    agent = make_agent(kind, lambda: Facts(arena), preset or None, seed=seed, **settings)
     begun = time.process_time()
     agent.learn(steps)
     spent = 1000.0 * (time.process_time() - begun) / steps
     run: dict[str, Any] = {"arena": arena, "agent": name, "seed": seed, "steps": steps}
-    rows = [run | {"who": "run"} | env.means() | {"ms": round(spent, 2)}]
+    rows = [run | {"who": "run"} | agent.env.get_wrapper_attr("means")() | {"ms": round(spent, 2)}]
     if layouts:
         fresh = passes(agent.policy, arena, layouts, seed, uniform=name == "random")
         rows.append(run | {"who": "policy"} | fresh.means() | {"ms": None})

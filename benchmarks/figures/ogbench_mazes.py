@@ -81,10 +81,8 @@ def uniform(seed: int) -> Act:
 
 def measure(seed: int, asked: Any) -> dict[str, Any]:
     """The figures of one run."""
-    env, name = (
-        gym.make("arenas/OGPointMaze-v0", size=asked.size),
-        "random" if asked.random else "rover",
-    )
+    env = gym.make("arenas/OGPointMaze-v0", size=asked.size)
+    name = "random" if asked.random else "rover"
     maze: Any = env.unwrapped
     # The centres (c, 2) of the cells that are no wall.
     cells = np.array([maze.ij_to_xy(cell) for cell in np.argwhere(maze.maze_map == 0)])

@@ -61,7 +61,7 @@ def run(arena: str, name: str, seed: int, asked: Any) -> dict[str, Any]:
     made, cell, steps = ARENAS[arena]
     settings = dict(pair.split("=", 1) for pair in asked.set) if name == "rover" else {}
     env = Watched(made(), cell)
-    agent = make_agent(name, env, seed=seed, **settings)
+    agent = make_agent(name, env, seed=seed, measure_share=0.0, **settings)
     begun = time.process_time()
     agent.learn(asked.steps or steps, callback=lambda _: not (cell is None and env.reached))
     ms = round(1e3 * (time.process_time() - begun) / agent.num_timesteps, 2)

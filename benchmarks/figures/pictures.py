@@ -29,7 +29,7 @@ def run(arena: str, seed: int, name: str, asked: Any) -> dict[str, Any]:
     """The figures of one run."""
     steps, settings = asked.steps or STEPS[arena], dict(pair.split("=", 1) for pair in asked.set)
     world: Any = MazePictures() if arena == "PointMaze" else CrafterPictures(seed)
-    agent = make_agent(name, world, seed=seed, **settings)
+    agent = make_agent(name, world, seed=seed, measure_share=0.0, **settings)
     begun = time.process_time()
     agent.learn(steps, callback=lambda _: not world.facts().get("decisions"))
     spent, n = time.process_time() - begun, agent.num_timesteps
