@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -72,6 +73,9 @@ needs = {
 left_out = [name for name, module in needs.items() if find_spec(module) is None]
 for name in left_out:
     print(f"{name} is shown without running: it needs the extra 'arenas'")
+
+# Warnings of the gallery's scripts, without folders of the machine that builds the site.
+warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
 
 sphinx_gallery_conf = {
     "examples_dirs": str(HERE.parent / "examples" / "gallery"),

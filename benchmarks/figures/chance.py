@@ -168,7 +168,8 @@ def show(path: Path) -> None:
     """Print the table of runs, and draw their shares beside the file."""
     runs, panels, lines = pd.read_csv(path), [], []
     every = sorted(set(runs["steps"]))
-    runs["of"] = runs["method"] + np.where(runs["data"] == "rover", "", ", random steps")
+    methods = runs["method"].replace("fitted_q", "fitted Q iteration")
+    runs["of"] = methods + np.where(runs["data"] == "rover", "", ", random steps")
     for name, mine in runs.groupby("problem", sort=False):
         curves = {}
         for of, each in mine.groupby("of", sort=False):
@@ -186,15 +187,8 @@ def show(path: Path) -> None:
             words = [", ".join(returns), *cells, ", ".join(ratios), seconds]
             lines.append([str(name), str(of), str(len(series)), *words])
         panels.append(TaskPanel(str(name), 1.0, curves))
-    heads = [
-        "problem",
-        "method",
-        "seeds",
-        "returns",
-        *(f"share after {n:,}" for n in every),
-        "J/J\\*",
-        "s",
-    ]
+    after = (f"share after {n:,}" for n in every)
+    heads = ["problem", "method", "seeds", "returns", *after, "J/J\\*", "s"]
     print(markdown_table(heads, lines, left=2))
     picture = make_task_figure(panels, title=_TITLE, y="share")
     write_pictures([("chance", picture)], path.parent, dpi=80)

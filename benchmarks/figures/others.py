@@ -122,9 +122,10 @@ def rows_of(package: dict[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
         except subprocess.TimeoutExpired:
             row["says"] = f"not done in {_SECONDS} s"
         except subprocess.CalledProcessError as error:
-            row["says"] = "fails: " + (error.stderr.strip().splitlines() or ["?"])[-1]
-        # No folder of this machine.
-        yield row | {"says": re.sub(r"(/[\w.+-]+){2,}", "…", row["says"])}
+            lines = re.findall(r"^[A-Za-z_][\w.]*(?:: .*)?$", error.stderr, re.M)  # but for notes
+            row["says"] = "fails: " + (lines or ["?"])[-1]
+        # No folder of this machine, and no address in its memory.
+        yield {k: re.sub(r"(/[\w.+-]+){2,}|0x[0-9a-f]{8,}", "…", str(x)) for k, x in row.items()}
 
 
 _COLUMNS = (

@@ -22,10 +22,9 @@ for name in ("rover", "random"):
     regret = goal_regret(goals, agent.env)
     lost = np.full(109, 300.0)  # a goal that was never reached costs the whole episode
     lost[goal_states(goals, agent.env)] = 1 + regret.best - regret.returns  # 1: of no regret
-    panels.append(MapPanel(f"{name}, 700 steps: {regret.solved} of 109 goals", values=lost))
-    print(
-        f"{name}: mean regret of a reached goal {np.mean(regret.best - regret.returns):.2f} steps"
-    )
+    panels.append(MapPanel(f"{agent.label}, 700 steps: {regret.solved} of 109 goals", values=lost))
+    mean = np.mean(regret.best - regret.returns)
+    print(f"{agent.label}: mean regret of a reached goal {mean:.2f} steps")
 
 # %%
 problem = finite_dynamics(agent.env)

@@ -33,9 +33,9 @@ for axes, name in zip(panels, ("rover", "random"), strict=True):
     rows, x, y = np.nonzero(images[:, :, :, 0] == 10)
     visits = np.zeros(images.shape[1:3])
     np.add.at(visits, (x, y), agent.buffer.visits()[rows])
-    print(f"{name}: {np.count_nonzero(visits)} cells, {len(images)} of 142 states")
+    print(f"{agent.label}: {np.count_nonzero(visits)} cells, {len(images)} of 142 states")
     axes.imshow(images[0, :, :, 0].T == 2, cmap="Greys", alpha=0.8)  # 2: a wall
     shown = axes.imshow(np.ma.masked_equal(visits.T, 0), norm="log")
-    axes.set(title=f"{name}: {len(images)} states", xticks=[], yticks=[])
+    axes.set(title=f"{agent.label}: {len(images)} states", xticks=[], yticks=[])
 add_colour_bar(figure, shown, list(panels), "visits")
 plt.show()

@@ -35,15 +35,15 @@ class FromACorner(gymnasium.ObservationWrapper):
 
 maze = gymnasium.make("PointMaze_Medium-v3", max_episode_steps=1200, continuing_task=True)
 env = gymnasium.wrappers.RepeatAction(DiscreteActions(FromACorner(maze)), 4)
-agents = {"ROVER": rover.Rover(env, seed=100), "random": rover.make_agent("random", env, seed=100)}
+agents = [rover.make_agent(name, env, seed=100) for name in ("rover", "random")]
 
 # %%
 figure = plt.figure(figsize=(9.0, 4.0), layout="constrained")
 panels = figure.subplots(1, 2, sharex=True, sharey=True)
-for axes, (name, agent) in zip(panels, agents.items(), strict=True):
+for axes, agent in zip(panels, agents, strict=True):
     agent.learn(600)
     places = agent.buffer.observations.rows[:, :2]
     points = axes.scatter(*places.T, c=range(len(places)), s=6)
-    axes.set(title=f"{name}: 600 decisions", xlabel="x", ylabel="y", aspect="equal")
+    axes.set(title=f"{agent.label}: 600 decisions", xlabel="x", ylabel="y", aspect="equal")
 add_colour_bar(figure, points, list(panels), "order of the first visit")
 plt.show()

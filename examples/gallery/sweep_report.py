@@ -16,7 +16,8 @@ import matplotlib.pyplot as plt
 
 folder = Path(tempfile.mkdtemp())
 command = "compare rover/TwoRooms-v0 --agents rover,random --seeds 2 --steps 800"
-subprocess.run([sys.executable, "-m", "rover", *command.split(), "--out", folder], check=True)
+words = [sys.executable, "-m", "rover", *command.split(), "--out", folder]
+_ = subprocess.run(words, check=True)
 
 # %%
 # The page is Markdown; its first table shows the coverage by pretraining.
