@@ -32,9 +32,12 @@ def test_every_deviation_has_a_number_and_a_paragraph():
     numbers = [int(number) for number, _, _ in rows]
     assert numbers == sorted(set(numbers))  # a number that was withdrawn is not given again
     assert len(numbers) > 40
-    for number, page, anchor in rows:
-        assert number == anchor
-        assert f"\n## D{number}\n" in (DOCS / "decisions" / page).read_text("utf-8")
+    assert all(number == anchor for number, _, anchor in rows)
+    pages = {page.name: page.read_text("utf-8") for page in (DOCS / "decisions").glob("*.md")}
+    given = {(n, page) for page in pages for n in re.findall(r"^## D(\d+)$", pages[page], re.M)}
+    assert given == {(number, page) for number, page, _ in rows}
+    changes = (ROOT / "CHANGELOG.md").read_text("utf-8").partition("\n## 0.2.0")[0]
+    assert {*re.findall(r"\bD(\d+)\b", changes)} <= {*map(str, numbers)}
 
 
 @pytest.mark.parametrize("known", [True, False])
