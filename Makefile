@@ -28,7 +28,7 @@ test: $(READY) ## every test
 
 test-lowest: ## every test at the lowest versions that pyproject.toml names, in .venv-lowest
 	$(PYTHON) -m venv $(VENV)-lowest
-	$(VENV)-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[dev]"
+	$(VENV)-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[dev,docs]"
 	OMP_NUM_THREADS=1 $(VENV)-lowest/bin/python -m pytest -n 2
 
 quick: $(READY) ## the tests that are not slow
