@@ -39,6 +39,7 @@ class HiddenGrid(Small):
         changes: bool = False,
     ) -> None:
         self.rooms = np.array([[_SYMBOLS.index(cell) for cell in row] for row in rooms], np.uint8)
+        self.rooms_at_first = self.rooms.copy()
         self.size, self.moves, self.limit, self.changes = size, moves, limit, changes
         self.observation_space = spaces.Box(0, 3, (size, size), np.uint8)
         self.action_space = spaces.Discrete(len(moves))

@@ -145,6 +145,38 @@ def test_symbols_that_lead_elsewhere_are_known() -> None:
     assert poses.tracker.leaps == {(2, poses.symbols.names[b"\x03"])}
 
 
+class Keys(HiddenGrid):
+    """A key (a) to be taken, which is shown where the agent stands, and a door (b) that it opens.
+
+    The fourth action takes or opens what is ahead."""
+
+    def begin(self) -> None:
+        super().begin()
+        self.rooms, self.carried = self.rooms_at_first.copy(), 0
+
+    def move(self, action: Any) -> None:
+        ahead = tuple(self.cell + _TURNS[self.heading] @ [-1, 0])
+        if action < 2 or (action == 2 and self.rooms[ahead] == 0):
+            super().move(action)
+        elif action == 3 and (self.rooms[ahead] == 2 or (self.carried and self.rooms[ahead] == 3)):
+            self.carried, self.rooms[ahead] = 2, 0
+
+    def look(self) -> Any:
+        seen = super().look()
+        seen[2, 2] = self.carried
+        return seen
+
+
+def test_keys_and_doors_are_conditions() -> None:
+    rooms = [*ROOMS[:5], "#..a#..#.#", "#.#.#....#", ROOMS[7]]
+    env = Keys(rooms, moves=(*TURNS_AND_STEP, (0, 0, 0)), limit=120)
+    agent = learned(env, 1500)
+    assert env.visited == env.free
+    env.cell, env.heading = np.array([1, 8]), 0
+    steps = played(rover.solve(agent, goal=env.look()), env, 80)
+    assert (1, 8) in [(row, column) for _, row, column, _ in steps]
+
+
 class Rays(Small):
     """Distances to the walls of a square at nine angles: no window on a plane."""
 

@@ -40,7 +40,7 @@ from rover.policies import (
     StatePolicy,
     TabulatedPolicy,
 )
-from rover.poses.explorer import POSE_SHAPE, PoseExplorer
+from rover.poses.explorer import PoseExplorer
 from rover.training.agent import Agent
 from rover.training.measures import FinalPolicy
 from rover.world.world import World
@@ -170,8 +170,9 @@ class CoverageRun(Agent[RoverConfig]):
         seen, epsilon = self._representation, self.config.policy_epsilon
         if states is not None:
             assert self._poses is not None
-            names = states.buffer.observations.names
-            inner = StatePolicy(Observations(POSE_SHAPE, "int64"), names, weights, epsilon=epsilon)
+            of_poses = states.buffer.observations
+            form = Observations(of_poses.shape, "int64")
+            inner = StatePolicy(form, of_poses.names, weights, epsilon=epsilon)
             poses, shape = self._poses, self.buffer.observations.shape
             assert poses.tracker is not None
             return PosePolicy(inner, poses.tracker, poses.symbols, shape)

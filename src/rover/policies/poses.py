@@ -26,7 +26,7 @@ class PosePolicy(Policy):
     goes to what tells. `probs`, which have no memory, are uniform.
 
     Args:
-        inner: the policy on poses (n, 3).
+        inner: the policy on poses (n, 3), or (n, 5) with what acts change.
         tracker: the map that poses are of; it is copied.
         symbols: of the cells of observations.
         observation_shape: shape of one observation.
@@ -70,8 +70,9 @@ class PosePolicy(Policy):
             self._planner.tracker.step(before, taken, view)
         action = self._planner.tell_apart()
         if action is None:
-            pose = self._planner.tracker.canonical(np.array([self._planner.tracker.here]))[0]
-            action = self.inner.choose(shown(int(pose)), rng, component)
+            tracker = self._planner.tracker
+            pose = int(tracker.canonical(np.array([tracker.here]))[0])
+            action = self.inner.choose(shown(tracker, pose, view), rng, component)
         self._last = view, action
         return action
 

@@ -17,9 +17,6 @@ from rover.poses.planner import Planner
 from rover.poses.tracker import Tracker
 from rover.world.world import World
 
-POSE_SHAPE = (3,)
-"""Shape of a pose as an observation: heading, and row and column from where the map begins."""
-
 _FIRST, _GROWTH = 60, 1.1  # transitions until laws are looked for, and their growth until again
 _LARGEST, _LEAST, _MOST_SYMBOLS = 31, 3, 200  # sides of a window, and symbols in it
 _CHANGED = 0.12  # share of a view that moves change: of what is seen as a whole it is less
@@ -107,9 +104,15 @@ class PoseExplorer:
         before, after = map(tracker.canonical, poses)
         # What follows a gap begins an episode of its own.
         goes_on = (np.diff(rows) == 1) & (before[1:] == after[:-1]) & ~buffer.is_end[rows[:-1]]
-        of_poses = Buffer(POSE_SHAPE, np.int64, buffer.n_actions)
+        of_poses = Buffer((5 if tracker.laws.acts else 3,), np.int64, buffer.n_actions)
+        intern = of_poses.observations.intern
         for n, row in enumerate(rows.tolist()):
-            x, y = (of_poses.observations.intern(shown(int(side[n]))) for side in (before, after))
+            seen, then = (
+                self._view(int(buffer.inputs[row])),
+                self._view(int(buffer.successors[row])),
+            )
+            x = intern(shown(tracker, int(before[n]), seen))
+            y = intern(shown(tracker, int(after[n]), then))
             if n == 0 or not (goes_on[n - 1] or buffer.previous[row] >= 0):
                 of_poses.add_start(x)
             ended, is_last = bool(buffer.terminated[row]), n == len(goes_on) or not goes_on[n]
@@ -176,7 +179,9 @@ class PoseExplorer:
         return None if laws is None else replace(laws, hidden=hidden_symbol(laws, *seen))
 
 
-def shown(pose: int) -> NDArray[np.int64]:
-    """A pose as an observation (3,)."""
+def shown(tracker: Tracker, pose: int, view: _Views) -> NDArray[np.int64]:
+    """A pose as an observation: heading, and row and column from where the map begins (3,); if
+    there are acts with the symbol ahead and what is carried (5,)."""
     heading, cell = divmod(pose, _AREA)
-    return np.array([heading, cell // _SIDE - _SIDE // 2, cell % _SIDE - _SIDE // 2])
+    condition = divmod(tracker.condition(view), 256) if tracker.laws.acts else ()
+    return np.array([heading, cell // _SIDE - _SIDE // 2, cell % _SIDE - _SIDE // 2, *condition])

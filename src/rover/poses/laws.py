@@ -36,6 +36,7 @@ _TIMES: IntArray = np.array(
 _Views = NDArray[np.uint8]
 _Move = tuple[int, int, int]
 _Pairs = tuple[IntArray, IntArray]
+_REST: _Move = (0, 0, 0)
 _NOTHING = 255  # symbol of no cell: what is not seen, or not known
 
 _MISS = -4.6  # log of the chance that a cell shows something else than it should
@@ -80,6 +81,21 @@ class Laws:
         cells = [_TURNS[k] @ self.own + shift for k, *shift in self.moves]
         last = np.array(self.shape) - 1
         return [int(cell.clip(0, last) @ (self.shape[1], 1)) for cell in cells]
+
+    @cached_property
+    def acts(self) -> list[int]:
+        """Actions that leave the agent where it is, but may change what is ahead."""
+        return [action for action, move in enumerate(self.moves) if move == _REST]
+
+    @cached_property
+    def front(self) -> int:
+        """The cell of the flat view that acts act on: where the first walk leads."""
+        return self.ahead[self.walks[0]]
+
+    @cached_property
+    def shifts(self) -> list[int]:
+        """By heading, what is added to the agent's cell for that one."""
+        return list(map(int, self.window[:, self.front]))
 
     @cached_property
     def steps(self) -> list[list[tuple[int, int]]]:
@@ -150,22 +166,42 @@ def find_laws(
     moves a window."""
     changed = (views != after).any(axis=1)
     symbols, counts = np.unique(views, return_counts=True)
-    surprise, moves = np.zeros(256), list[_Move]()
+    surprise, moves, doubtful = np.zeros(256), list[_Move](), dict[int, _Move | None]()
     surprise[symbols] = -np.log(counts / counts.sum())
-    for action in range(n_actions):
+
+    def best(action: int, hidden: int) -> tuple[_Move, bool]:
+        """The isometry that explains the changes by an action best, and by far."""
         rows = np.flatnonzero(changed & (actions == action))[-_MOST:]
-        a, b = after[rows], views[rows]
-        if len(a) == 0 and len(np.unique(views[actions == action], axis=0)) >= _STILL:
-            moves.append((0, 0, 0))
-            continue
-        evidence = []
+        a, b, evidence = after[rows], views[rows], []
+        if len(rows) == 0:
+            return _REST, False
         for move, (seen, shown) in _candidates(shape).items():
             ratio = np.where(a[:, seen] == b[:, shown], surprise[a[:, seen]], _MISS)
+            if hidden != _NOTHING:
+                ratio[(a[:, seen] == hidden) | (b[:, shown] == hidden)] = 0.0
             evidence.append((float(ratio.sum()) + _PROPER * (move[0] < 4), move))
         (second, _), (first, move) = sorted(evidence)[-2:]
-        if first < max(_EVIDENCE, second + _MARGIN):
+        return move, first >= max(_EVIDENCE, second + _MARGIN)
+
+    for action in range(n_actions):
+        move, is_sure = best(action, _NOTHING)
+        n_idle = len(np.unique(views[~changed & (actions == action)], axis=0))
+        if not is_sure and n_idle < _STILL:
             return None
+        if 2 * n_idle >= _STILL:
+            doubtful[action], move = move if is_sure else None, _REST
         moves.append(move)
+    # Acts, such as to open a door, change little but what is hidden: the most frequent symbol that
+    # is never shown on one of the four sides of the agent.
+    sides = Laws(shape, tuple(moves), _NOTHING).own + _TURNS[:4, 0]
+    sides = sides[((sides >= 0) & (sides < shape)).all(axis=1)] @ (shape[1], 1)
+    order = symbols[np.argsort(-counts)]
+    hidden = next((code for code in order if (views[:, sides] != code).all(axis=0).any()), _NOTHING)
+    for action, known in doubtful.items():
+        if best(action, hidden)[0] != _REST:
+            if known is None:
+                return None
+            moves[action] = known
     laws = Laws(shape, tuple(moves), _NOTHING)
     return laws if laws.walks else None
 

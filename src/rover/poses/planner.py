@@ -11,6 +11,7 @@ from rover.poses.laws import _AREA, _NOTHING, _SIDE
 from rover.poses.tracker import Tracker
 
 _NEAR = 3  # an unvisited place is preferred to unseen ones that are this many times as far
+_POSES = 8 * _AREA  # a node is a pose + POSES · the condition that acts depend on and change
 _IDLE = 20  # random steps where nothing is left, as far as is known, before the next plan
 
 
@@ -30,6 +31,8 @@ class Planner:
 
     def explore(self, rng: np.random.Generator) -> int:
         """The next action, towards what was never seen."""
+        if untried := self._untried(self._here):
+            return untried[0]
         if (telling := self.tell_apart()) is not None:
             return telling
         self._idle -= 1
@@ -64,20 +67,44 @@ class Planner:
         action, self._expected = self._path.popleft()
         return action
 
+    @property
+    def _here(self) -> int:
+        """The pose now, and what acts act on there."""
+        return self.tracker.here + _POSES * self.tracker.condition(self.tracker.view)
+
+    def _untried(self, node: int) -> list[int]:
+        """Acts that were never tried on what they act on at a node, if that is known."""
+        tracker, condition = self.tracker, node // _POSES
+        is_known = condition // 256 != _NOTHING
+        return [a for a in tracker.laws.acts if is_known and (a, condition) not in tracker.outcomes]
+
+    def _with_acts(self, node: int, action: int, pose: int) -> int:
+        """The node that an action leads to, at a pose unless it is an act."""
+        tracker, condition, (k, cell) = self.tracker, node // _POSES, divmod(pose, _AREA)
+        if action in tracker.laws.acts:
+            return node + _POSES * (
+                tracker.outcomes.get((action, condition), condition) - condition
+            )
+        ahead = tracker.work.codes[cell + tracker.laws.shifts[k]]
+        return pose + _POSES * (256 * ahead + condition % 256)
+
     def _is_on_the_way(self) -> bool:
         """True if the last action led where it was to lead, and the goal is still wanted."""
-        is_expected = bool(self._path) and self._expected == self.tracker.here
+        is_expected = bool(self._path) and self._expected % _POSES == self.tracker.here
         return is_expected and self._wanted(self._goal) > 0
 
-    def _wanted(self, pose: int) -> int:
-        """2 for a pose next to unseen cells that was never taken, or on a symbol that nobody ever
-        stood on; 1 for one that was not visited; else 0."""
-        tracker, cell = self.tracker, pose % _AREA
+    def _wanted(self, node: int) -> int:
+        """2 for a pose next to unseen cells that was never taken, on a symbol that nobody ever
+        stood on, or before one that an act was never tried on; 1 for one that was not visited;
+        else 0."""
+        tracker, codes, pose = self.tracker, self.tracker.work.codes, node % _POSES
+        cell = pose % _AREA
         if self._beacons:
             return 2 * (cell in self._beacons)
+        if node != pose and self._untried(node):
+            return 2
         if pose in tracker.work.taken:
             return 0
-        codes = tracker.work.codes
         is_new = codes[cell] not in tracker.stood
         above, below = cell - _SIDE, cell + _SIDE
         is_edge = _NOTHING in codes[above - 1 : above + 2] or _NOTHING in codes[cell - 1 : cell + 2]
@@ -89,9 +116,9 @@ class Planner:
         """Find the shortest way to the nearest wanted pose, over known cells and within this
         episode; none if there is none."""
         parents = dict[int, tuple[int, int]]()
+        self._expected = self._here
         self._goal = goal = self._nearest(parents)
         self._path.clear()
-        self._expected = self.tracker.here
         while goal >= 0 and goal != self._expected:
             before, action = parents[goal]
             self._path.appendleft((action, goal))
@@ -100,7 +127,7 @@ class Planner:
     def _nearest(self, parents: dict[int, tuple[int, int]]) -> int:
         """The nearest wanted pose, else the jump made least, −1 for none; every pose on the
         way is noted with the one before and the action."""
-        tracker, codes, steps = self.tracker, self.tracker.work.codes, self.tracker.laws.steps
+        tracker, codes, laws = self.tracker, self.tracker.work.codes, self.tracker.laws
         blocked = [
             {_NOTHING, *(code for code, n in one.items() if n[1] + n[2] > max(1, n[0] + n[3]))}
             for one in tracker.table
@@ -108,19 +135,22 @@ class Planner:
         leap, fewest = -1, float("inf")  # jumps are a last resort
         # Where one led may lead elsewhere as well, which turns would show.
         arrival = -1 if tracker.hypotheses or not tracker.leaps else tracker.at
-        layer, near, depth, most = [tracker.here], -1, 0, self.left
-        parents[tracker.here] = -1, -1
+        layer, near, depth, most = [self._expected], -1, 0, self.left
+        parents[self._expected] = -1, -1
         while layer and depth < most:
             depth, following = depth + 1, []
-            for pose in layer:
-                k, cell = divmod(pose, _AREA)
-                for action, (heading, shift) in enumerate(steps[k]):
-                    to = heading + cell + shift
-                    leads = codes[cell + shift] not in blocked[action] if shift else pose != arrival
+            for node in layer:
+                k, cell = divmod(node % _POSES, _AREA)
+                for action, (heading, shift) in enumerate(laws.steps[k]):
+                    to, code = heading + cell + shift, codes[cell + shift]
+                    if laws.acts:
+                        to = self._with_acts(node, action, to)
+                        code = node // _POSES // 256 if shift == laws.shifts[k] else code
+                    leads = code not in blocked[action] if shift else node != arrival
                     if to in parents or not leads:
                         continue
-                    parents[to] = pose, action
-                    if shift and (action, codes[cell + shift]) in tracker.leaps:
+                    parents[to] = node, action
+                    if shift and (action, code) in tracker.leaps:
                         if (n := tracker.leapt[cell + shift]) < fewest:
                             leap, fewest = to, n
                         continue

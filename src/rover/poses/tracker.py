@@ -16,7 +16,7 @@ import numpy as np
 
 from rover.arrays import IntArray
 from rover.poses.images import _corners, _far, _isometries, _placed, _undone
-from rover.poses.laws import _AREA, _CENTRE, _NOTHING, Laws, _overlap, _Pairs, _Views
+from rover.poses.laws import _AREA, _CENTRE, _NOTHING, _REST, Laws, _overlap, _Views
 
 _MOVED, _STAYED, _ENDED, _JUMPED = range(4)  # outcomes of actions
 _FORETOLD, _AHEAD, _SURE = 3, 8, 3
@@ -57,7 +57,12 @@ class Tracker:
     def __init__(self, laws: Laws, leaps: Iterable[tuple[int, int]] = ()) -> None:
         self.laws, self.leaps, self.leapt = laws, set(leaps), Counter[int]()
         self._usual = 0.2, 10  # contradictions in all, and views
-        self._pairs = [_overlap(move, laws.shape) for move in (*laws.moves, (0, 0, 0))]
+        # What the agent carries may be shown where it stands, which is not compared.
+        mask, pairs = laws.centre if laws.acts else -1, [*laws.moves, _REST]
+        stacked = [np.stack(_overlap(move, laws.shape)) for move in pairs]
+        self._pairs = [pair[:, (pair != mask).all(axis=0)] for pair in stacked]
+        self._compared = np.delete(np.arange(laws.shape[0] * laws.shape[1]), mask)
+        self.outcomes, self.carried = dict[tuple[int, int], int](), set[int]()
         self.table: list[dict[int, list[int]]] = [{} for _ in laws.moves]
         self.stood, self.figures = Counter[int](), Counter[str]()
         self.settled, self.n_logs, self.at, self.pose = False, 0, _CENTRE, _CENTRE
@@ -94,8 +99,12 @@ class Tracker:
         self, before: _Views, action: int, after: _Views, *, ended: bool = False, row: int = -1
     ) -> None:
         """Take in a transition, by its number."""
-        outcome, taken = self._judge(before, action, after, ended=ended)
-        began = self.pose
+        self.view, began = after, self.pose
+        if action in self.laws.acts:
+            self._note_act(before, action, before if ended else after)
+            outcome, taken = _STAYED, -1
+        else:
+            outcome, taken = self._judge(before, action, after, ended=ended)
         if taken >= 0:
             heading, shift = self.laws.steps[began // _AREA][taken]
             self.pose = heading + began % _AREA + shift
@@ -107,6 +116,23 @@ class Tracker:
         self._steps.append((row, began, self.pose))
         if not ended:
             self._note(after)
+
+    def condition(self, view: _Views) -> int:
+        """What acts depend on: 256 · the symbol ahead + what is carried, or nothing; else 0."""
+        own = int(view[self.laws.centre])
+        if not self.laws.acts:
+            return 0
+        return 256 * int(view[self.laws.front]) + (own if own in self.carried else _NOTHING)
+
+    def _note_act(self, before: _Views, action: int, after: _Views) -> None:
+        """Note what an act did to what is ahead, and to what is carried: what was ahead before."""
+        ahead, own = before[self.laws.front], after[self.laws.centre]
+        if own == ahead != before[self.laws.centre] and ahead not in self.stood:
+            self.carried.add(int(own))
+        self.outcomes[action, self.condition(before)] = self.condition(after)
+        if after[self.laws.front] != ahead:
+            k, cell = divmod(self.pose, _AREA)
+            self._changed.setdefault(cell + self.laws.shifts[k], int(ahead))
 
     def end(self) -> None:
         """End the episode: the map takes the log over if its place is known."""
@@ -120,6 +146,9 @@ class Tracker:
         # As long as nothing in the map, or where episodes begin, tells headings apart, any will do.
         if is_known or (self.hypotheses and (poor == 0 or self._n_lost > _DOUBTS)):
             self.main, self._n_doubts = self.work, 0
+            for cell, code in self._changed.items():  # as another episode will find it
+                there = _placed(self.images, _placed(self.at, cell)) % _AREA
+                self.main.array[there] = code
             self.figures["foretold"] += is_known and self._n_settled > 0
             self._n_settled += is_known
             steps = np.array(self._steps, np.int64).reshape(-1, 3)
@@ -137,6 +166,8 @@ class Tracker:
         usual, n = self._usual
         most = 0.5 if laws.hidden == _NOTHING else max(_LEAST, _UNLIKELY * usual / n)
         counts = self.table[action].setdefault(code := int(before[laws.ahead[action]]), [0] * 4)
+        # Before what nobody ever stood on, such as a door.
+        is_barred = bool(laws.acts) and code not in self.stood and (before == after).all()
         outcome, taken = _MOVED, action
         if ended:
             outcome, taken = _ENDED, action if moved <= stayed else -1
@@ -144,10 +175,10 @@ class Tracker:
             fits = [self._differ(pairs, before, after) for pairs in self._pairs[:-1]]
             taken = int(np.argmin(fits))
             outcome, taken = (_MOVED, taken) if fits[taken] <= _LEAST else (_JUMPED, action)
-        elif walks and moved == stayed:
+        elif walks and moved == stayed and not is_barred:
             # Both may be: as it mostly was with this symbol ahead.
             return (_STAYED, -1) if counts[1] > counts[0] else (_MOVED, action)
-        elif stayed < moved:
+        elif stayed < moved or is_barred:
             outcome, taken = _STAYED, -1
         if outcome == _MOVED and (action, code) in self.leaps:
             outcome = _JUMPED
@@ -157,7 +188,7 @@ class Tracker:
         self._usual = usual + min(moved, stayed) * (outcome != _JUMPED), n + 1
         return outcome, taken
 
-    def _differ(self, pairs: _Pairs, before: _Views, after: _Views) -> float:
+    def _differ(self, pairs: IntArray, before: _Views, after: _Views) -> float:
         """Share of the cells seen in two views that differ."""
         a, b = after[pairs[0]], before[pairs[1]]
         both = (a != self.laws.hidden) & (b != self.laws.hidden)
@@ -166,7 +197,8 @@ class Tracker:
     def _open_log(self, view: _Views, starts: Sequence[int] = ()) -> None:
         """Begin a log at an unknown pose, one of the starts if there are any."""
         self._is_start, self._log, self._steps = bool(starts), dict[int, _Views](), list[Any]()
-        self._is_begun = True
+        self._is_begun, self._changed = True, dict[int, int]()
+        self.view = view
         self.pose, self.settled = _CENTRE, False
         self.hypotheses = [pose for pose in starts if self._misses(self.main, pose, view)[0] <= 1]
         self._foretold: dict[int, set[int]] = {pose: set() for pose in self.hypotheses}
@@ -194,7 +226,8 @@ class Tracker:
 
     def _misses(self, plane: _Plane, pose: int, view: _Views) -> tuple[int, int]:
         """Cells of a view that contradict a map, and cells compared."""
-        there = plane.array[self.laws.window[pose // _AREA] + pose % _AREA]
+        window, view = self.laws.window[pose // _AREA], view[self._compared]
+        there = plane.array[window[self._compared] + pose % _AREA]
         both = (there != _NOTHING) & (view != self.laws.hidden)
         return int((both & (there != view)).sum()), int(both.sum())
 
@@ -285,6 +318,7 @@ class Tracker:
             "table": [[[code, *n] for code, n in one.items()] for one in self.table],
             "stood": list(map(list, self.stood.items())),
             "images": self.images,
+            "carried": sorted(self.carried),
             "leaps": list(map(list, self.leaps)),
         }
 
@@ -300,4 +334,5 @@ class Tracker:
         tracker.table = [{int(code): list(n) for code, *n in one} for one in content["table"]]
         tracker.stood.update({int(code): int(n) for code, n in content["stood"]})
         tracker.images = np.asarray(content["images"], np.int64)
+        tracker.carried.update(map(int, content["carried"]))
         return tracker
