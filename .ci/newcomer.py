@@ -34,8 +34,11 @@ for number, block in enumerate(json.loads(sys.argv[1])):
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """Language and code of the blocks of a page that are typed."""
+    """Language and code of the blocks of a page that are typed, but for those that need a GPU."""
     text = (ROOT / "docs" / f"{page}.md").read_text("utf-8")
+    text = re.sub(
+        r'<!-- skip: next "it needs a GPU" -->\s+^```.*?^```$', "", text, flags=re.M | re.S
+    )
     found: list[tuple[str, str]] = re.findall(r"^```(python|bash)\n(.*?)^```$", text, re.M | re.S)
     return found
 

@@ -48,7 +48,8 @@ def ids_of(modules: list[str], patterns: list[str], most: int) -> list[str]:
             getattr(found, call)()
     roots = {re.split(r"[.:]", name)[0] for name in modules} or {"gymnasium"}
     made = {x: spec.entry_point for x, spec in gym.registry.items()}
-    own = (x for x, y in made.items() if getattr(y, "__module__", str(y)).split(".")[0] in roots)
+    homes = {x: re.split(r"[.:]", getattr(y, "__module__", str(y)))[0] for x, y in made.items()}
+    own = (x for x, home in homes.items() if home in roots)
     ids = sorted(x for x in own if any(fnmatch.fnmatch(x, one) for one in patterns))
     chosen = np.linspace(0, len(ids) - 1, min(most, len(ids))).round().astype(int)
     return [ids[k] for k in chosen]

@@ -8,6 +8,7 @@ reader sees, `<!-- skip: next "reason" -->`, with one of the reasons below.
 import glob
 import io
 import re
+import runpy
 import shlex
 import subprocess
 import warnings
@@ -134,3 +135,10 @@ def test_no_block_of_a_page_is_of_an_unknown_kind(page):
     assert len(opened) % 2 == 0
     kinds = {line.removeprefix("```").split(" ")[0] for line in opened[::2]}
     assert kinds <= {"python", "bash", "text", "bibtex", "{toctree}", "{include}"}
+
+
+def test_a_newcomer_types_few_lines_and_needs_no_gpu():
+    newcomer = runpy.run_path(str(ROOT / ".ci" / "newcomer.py"))
+    assert newcomer["typed_lines"]() <= newcomer["MOST_LINES"]
+    codes = [code for page in newcomer["PAGES"] for _, code in newcomer["blocks"](page)]
+    assert not any("cuda" in code for code in codes)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from rover.arrays import BoolArray, FloatArray, IntArray
+from rover.errors import ConfigurationError
 from rover.world.regression import (
     Displacements,
     Fit,
@@ -187,3 +188,10 @@ def test_ends_by_chance_or_by_a_control_are_told_as_such() -> None:
     first, second = terminations(both, np.eye(2))
     assert first.max() < 0.1
     assert second.min() > 0.9
+
+
+def test_a_model_that_no_memory_holds_is_refused():
+    rng, n_actions, d = np.random.default_rng(0), 1000, 710
+    points, changes = rng.normal(size=(2, 30, d))
+    with pytest.raises(ConfigurationError, match=r"710 numbers under 1,000 .*kind='states'"):
+        Displacements(points, np.arange(30), changes, np.eye(n_actions), rng=rng, fit=Fit())

@@ -108,13 +108,7 @@ class SampledPolicy(Policy):
         component = self.draw_component(rng) if self.n_components > 1 else 0
         return self._begin(component, np.random.default_rng(0) if deterministic else _child(rng))
 
-    def _next_action(
-        self,
-        followed: Any,
-        observation: NDArray[Any],
-        rng: np.random.Generator,
-        deterministic: bool,
-    ) -> int | NDArray[Any]:
+    def _next_action(self, followed: Any, observation: NDArray[Any], *_: Any) -> Any:
         return self._as_action(followed.act(observation))
 
     def component_logits(self, observations: Tensor, component: int) -> Tensor:

@@ -14,15 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.arrays import evenly_spaced
-from rover.data import Buffer, Collector
-from rover.envs import Environment
+from rover.data import Collector
 from rover.errors import warn
 from rover.evaluation.aliasing import aliasing_of
 from rover.evaluation.regret import is_less
 from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator
 from rover.evaluation.visits import first_steps
 from rover.policies.policy import Policy
-from rover.training.config import AgentConfig
 from rover.training.measures import (
     CELL_FIGURES,
     REFERENCE_SEED,
@@ -44,12 +42,6 @@ MAX_RECORDED_OBSERVATIONS = 100_000
 class RolloutMeasures(Measures):
     """Measures policies now and then by roll-outs, beside uniformly random actions."""
 
-    def __init__(
-        self, environment: Environment, buffer: Buffer, config: AgentConfig, *, seed: int
-    ) -> None:
-        super().__init__(environment, buffer, config, seed=seed)
-        self._n_episodes = max(2, config.evaluation_episodes)
-
     @cached_property
     def _evaluator(self) -> RolloutEvaluator:
         """The net of random actions and their figures: the same for every run and policy."""
@@ -57,7 +49,7 @@ class RolloutMeasures(Measures):
             self.rollout_env,
             self._buffer.n_actions,
             horizon=self._rollout_horizon,
-            n_episodes=self._n_episodes,
+            n_episodes=max(2, self._config.evaluation_episodes),
             max_steps=_MAX_SET_STEPS,
             n_sets=MEASURED_SETS,
             rng=np.random.default_rng(REFERENCE_SEED),
@@ -73,7 +65,8 @@ class RolloutMeasures(Measures):
         fewest, most = (_FEWEST_SETS, MEASURED_SETS) if purpose == "end" else (1, 1)
         horizon, steps = self._rollout_horizon, self._allowed(step, purpose)
         # A set ends with its last episode.
-        longest = min(self._n_episodes * horizon, max(2 * horizon, _MAX_SET_STEPS - 1 + horizon))
+        n_episodes = max(2, self._config.evaluation_episodes)
+        longest = min(n_episodes * horizon, max(2 * horizon, _MAX_SET_STEPS - 1 + horizon))
         n_random = 0 if self._has_random(purpose) else 1 + MEASURED_SETS
         n_sets = min(most, steps // longest - n_random)
         if n_sets >= fewest:

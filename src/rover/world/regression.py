@@ -31,8 +31,10 @@ from scipy.special import expit
 from torch import Tensor
 
 from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, evenly_spaced
+from rover.errors import ConfigurationError
 
 _JITTER = 1e-9
+_MOST_COEFFICIENTS = 2**29  # 4 GiB
 
 
 class Fit(NamedTuple):
@@ -241,6 +243,13 @@ class Displacements:
         self._solution = torch.cholesky_solve(self._moment, self._factor)
         # Coefficients (A, p + r, d) of the features of points under each action.
         size, own, n_actions = self._basis.n_shared, self._basis.n_by_control, len(self.controls)
+        n_numbers = n_actions * self._moment[:size].numel()
+        if n_numbers > _MOST_COEFFICIENTS:
+            raise ConfigurationError(
+                f"observations of {y.shape[1]:,} numbers under {n_actions:,} actions: a dynamics "
+                f"model would have {n_numbers:,} coefficients. Leave numbers out, or set "
+                "kind='states'"
+            )
         own_solution = self._solution[size:].reshape(self.controls.shape[1], -1)
         by_control = torch.from_numpy(self.controls) @ own_solution
         self.coefficients = self._solution[:size].repeat(n_actions, 1, 1)
