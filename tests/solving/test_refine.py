@@ -194,7 +194,7 @@ def test_a_plan_that_is_not_simulated_says_so() -> None:
         return (reached[:, 0] > 0.9).astype(float)
 
     with pytest.warns(RoverWarning, match=r"leaves \d\d% of the motion unexplained"):
-        rover.solve(line(2000, np.random.default_rng(0), forced=0.0), reward, discount=0.9)
+        rover.solve(line(2000, np.random.default_rng(0), forced=0.0), goal=lambda x: x[:, 0] > 0.9)
     policy = rover.solve(line(2000, np.random.default_rng(0)), reward, discount=0.9)
     assert policy.probs(np.linspace(0.2, 0.8, 5)[:, None])[:, 1].min() > 0.99
 

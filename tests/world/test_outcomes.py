@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from scipy.sparse import csr_array
-from walks import Walk
+from scipy.stats import norm
+from walks import Walk, line
 
 import rover
 from rover.coverage.config import RoverConfig, resolve
@@ -216,3 +217,47 @@ def test_coverage_is_planned_on_drawn_outcomes():
     assert np.abs(model.operator.transition - rows.onward).max() < 1e-12
     certainly = World(transitions(certain, 500, n_actions=4))
     assert certainly.outcomes is None
+
+
+STROKES = np.array([0.05, 0.2, 0.5])
+
+
+def putts(n, spread, seed=0):
+    """Strokes towards a hole at 1, whose lengths vary by a share; they cost, and more beyond it."""
+    rng, over = np.random.default_rng(seed), True
+    walk, rewards = Walk(Buffer((1,), np.float64, 3)), []
+    for _ in range(n):
+        if over:
+            walk.begin(at := rng.random(1))
+        action = int(rng.integers(3))
+        at = at + STROKES[action] * (1.0 + spread * rng.normal())
+        over = bool(at[0] > 0.95)
+        walk.step(action, at, over)
+        rewards.append(-0.02 + over * (1.0 if at[0] < 1.05 else -1.0))
+    return walk.buffer, np.array(rewards)
+
+
+def test_continuous_numbers_that_are_drawn_are_planned_for_as_on_a_fine_grid():
+    buffer, rewards = putts(2000, 0.3)
+    assert World(buffer).near_outcomes is not None
+    policy = rover.solve(buffer, rewards, discount=0.95)
+    grid, earned, onward = np.linspace(0.0, 0.95, 400), [], []
+    edges = np.append(grid - grid[1] / 2, [0.95, 1.05])
+    for length in STROKES:
+        chances = norm.cdf((edges - grid[:, None]) / length, 1.0, 0.3)
+        onward.append(np.diff(chances[:, :-1], axis=1))
+        onward[-1][:, 0] += chances[:, 0]
+        earned.append(2.0 * (chances[:, -1] - chances[:, -2]) - (1.0 - chances[:, -2]) - 0.02)
+    earned, onward = np.array(earned), 0.95 * np.array(onward)
+    best = values = np.zeros(len(grid))
+    chosen = policy.probs(grid[:, None]).argmax(axis=1), np.arange(len(grid))
+    for _ in range(300):
+        best = (earned + onward @ best).max(axis=0)
+        values = (earned + onward @ values)[chosen]
+    assert (best - values).mean() < 0.03
+    assert np.abs(policy.value(grid[:, None]) - best).mean() < 0.06
+
+
+def test_certain_continuous_numbers_are_not_drawn():
+    assert World(putts(1000, 0.0)[0]).near_outcomes is None
+    assert World(line(1000, np.random.default_rng(0), wall=0.5)).near_outcomes is None

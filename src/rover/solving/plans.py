@@ -37,6 +37,7 @@ from rover.world.counts import Rows
 from rover.world.model import Sums
 from rover.world.neighbours import NEIGHBOURS, Neighbours
 from rover.world.net import FIRST_UNITS, units_due
+from rover.world.outcomes import NearOutcomes
 from rover.world.regression import SEARCHED_FIT
 from rover.world.world import Points, World, lasts_a_lag, repeats
 
@@ -200,7 +201,9 @@ def planned_policy(
 ) -> ValuePolicy:
     """The best policies of K tasks on the transitions of an experience, one for each; or policies
     of the `tables` of another plan."""
-    points = experience.points()
+    world, points = experience.world, experience.points()
+    if tables is not None and points.exact:  # tables are of landmarks, also where states repeat
+        points = world.part(_net_points, lambda: _net_points(world))
     if tables is None:
         # Goals are what rows lead to; other tasks end with transitions.
         ends = tasks.ends[:, 0] if tasks.goals is None else None
@@ -220,7 +223,7 @@ def planned_policy(
     own = {"projection": points.projection, "sink_values": sink_values, "goals": goals}
     return ValuePolicy(
         {name: torch.from_numpy(table) for name, table in (tables | own).items()},
-        observation_shape=experience.world.buffer.observations.shape,
+        observation_shape=world.buffer.observations.shape,
         neighbours=1 if points.exact else NEIGHBOURS,
         reach=points.reach,
         has_metric=points.has_metric,
@@ -230,7 +233,7 @@ def planned_policy(
     ).requires_grad_(False)
 
 
-def _warn_of_unexplained(missed: float) -> None:
+def warn_of_unexplained(missed: float) -> None:
     """Warn of a plan on a dynamics model that leaves this share of the motion unexplained."""
     warn(
         f"the dynamics model leaves {missed:.0%} of the motion unexplained, so that the plan is "
@@ -262,6 +265,12 @@ def _optimal_tables(
         tables["displacements"] = rows.ahead.reshape(*size, -1) - rows.landmarks[:, None]
         tables["contact_probability"] = rows.uniform.reshape(size)
     return tables | {"landmarks": rows.landmarks}
+
+
+def near_tables(near: NearOutcomes, tasks: Tasks, settings: PlanSettings) -> dict[str, FloatArray]:
+    """Tables of the best policy of one reward where outcomes of continuous numbers are drawn."""
+    rows, earned = near.priced_rows(tasks.rewards, tasks.ends[:, 0])
+    return _optimal_tables(rows, replace(tasks, earned=earned), settings, np.ones((2, 1), np.bool_))
 
 
 def _solve(

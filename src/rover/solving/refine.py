@@ -25,7 +25,13 @@ from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.evaluation.regret import warn_if_worse
 from rover.operators.values import gaussian_weights, interpolation_weights, iterate
 from rover.policies import ValuePolicy
-from rover.solving.plans import Experience, PlanSettings, _warn_of_unexplained, planned_policy
+from rover.solving.plans import (
+    Experience,
+    PlanSettings,
+    near_tables,
+    planned_policy,
+    warn_of_unexplained,
+)
 from rover.solving.tasks import Tasks
 from rover.world.dynamics import ACTION_REPEAT, APART, MOST_UNEXPLAINED, RefinedDynamics
 from rover.world.neighbours import MAX_SOLVED_LANDMARKS, NEIGHBOURS, SPACING
@@ -228,6 +234,8 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
     arrivals the reward, the plan that is not refined is simulated beside the one that is.
     """
     policy_of = partial(planned_policy, experience, task, settings)
+    if (near := experience.world.near_outcomes) is not None:
+        return policy_of(near_tables(near, task, settings))
     dynamics, missed = _refined_dynamics(experience)
     by_arrival, neighbours = True, experience.points().neighbours
     if neighbours is not None:
@@ -259,7 +267,7 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
             return policy
     assert other is not None
     if missed > 0.0:
-        _warn_of_unexplained(missed)
+        warn_of_unexplained(missed)
     return other
 
 

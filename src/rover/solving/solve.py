@@ -23,8 +23,8 @@ from rover.solving.plans import (
     Experience,
     PlanSettings,
     Source,
-    _warn_of_unexplained,
     planned_policy,
+    warn_of_unexplained,
 )
 from rover.solving.refine import refined_policy
 from rover.solving.tasks import (
@@ -188,7 +188,7 @@ def _goal_policy(
     if points.neighbours is not None and points.encoder is None:
         missed = points.neighbours.model.dynamics.unexplained
         if missed > MOST_UNEXPLAINED:
-            _warn_of_unexplained(missed)
+            warn_of_unexplained(missed)
     return planned_policy(experience, tasks, settings)
 
 

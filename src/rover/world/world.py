@@ -29,7 +29,7 @@ from rover.world.lattice import find_lattice
 from rover.world.model import LandmarkModel, Sums
 from rover.world.neighbours import Neighbours
 from rover.world.net import FIRST_UNITS, time_units, units_due
-from rover.world.outcomes import _MOST_CLASSES, _MOST_NUMBERS, Outcomes
+from rover.world.outcomes import _MOST_CLASSES, _MOST_NUMBERS, NearOutcomes, Outcomes
 from rover.world.regression import Fit
 
 # Decided later, Montezuma's images became states, and a plan over them took 13 ms.
@@ -39,6 +39,10 @@ _DECIDED = 2000
 _FEW_STATES = 0.3
 """States for each move up to which vectors of floats are known by their outcomes: fewer come back
 than of others, since a dynamics model knows what lies between them."""
+
+_MOST_DRAWN, _LITTLE_CHANCE = 6, 0.05
+"""Dimensions up to which continuous outcomes are drawn from the nearest tries, and unexplained
+share of the motion from which on they are."""
 
 _TRIES_ALIKE = 1.5
 """Tries that a state's other actions count for, per unit of the outcomes' variance (D50)."""
@@ -132,6 +136,23 @@ class World:
             return None
         outcomes = Outcomes(buffer)
         return outcomes if outcomes.gain > 0.0 else None
+
+    @property
+    def near_outcomes(self) -> NearOutcomes | None:
+        """Outcomes of few continuous numbers, where these predict held-out transitions better than
+        certain outcomes; None: they do not."""
+        return self.part(NearOutcomes, self._near_outcomes)
+
+    def _near_outcomes(self) -> NearOutcomes | None:
+        if self.kind != "landmarks" or not has_metric(self.buffer.observations.rows):
+            return None
+        counts, model = self.buffer.counts(), self.landmarks()
+        is_certain = counts.n_pairs < len(self.buffer) and counts.outcome_variance == 0.0
+        is_explained = model.dynamics.unexplained <= _LITTLE_CHANCE
+        if is_certain or is_explained or len(model.units.kept) > _MOST_DRAWN:
+            return None
+        near = NearOutcomes(model)
+        return near if near.gain() > 0.0 else None
 
     def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
         """The one model of all transitions on landmarks, by sums of features of observations; None:
