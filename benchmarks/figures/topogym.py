@@ -2,13 +2,10 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.figures.topogym --worlds all --seeds 4000 4001 4002 \\
         --until goal --csv goals.csv
-    OMP_NUM_THREADS=1 python -m benchmarks.figures.topogym --worlds small --agents rover random \\
-        --steps 10000
 
 A run ends when every cell was visited and the goal reached, or at its goal, or after `--steps`; no
-policy is planned. `--worlds` are names, `small` for thirteen kinds, or `all` 63. Printed are the
-steps to the goal, the shares of the cells after 10³, 10⁴ and 10⁵ steps, and CPU milliseconds a step
-without the world's own.
+policy is planned. `--worlds` are names, `small` for thirteen kinds, `all` 63. Milliseconds a step
+are without the world's own.
 """
 
 from __future__ import annotations
@@ -20,25 +17,8 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.common import begin, parser, report
-from benchmarks.worlds.topogym import MILESTONES, SMALL, WORLDS, ExplorationRecord, make
+from benchmarks.worlds.topogym import MILESTONES, SMALL, WORLDS, Found, make
 from rover.baselines import make_agent
-
-
-class _Found(Exception):
-    """Nothing is left to be found."""
-
-
-class _Until:
-    """Ends a run at its goal, or once every cell was visited as well."""
-
-    def __init__(self, env: ExplorationRecord, *, to_goal: bool) -> None:
-        self._env, self._to_goal = env, to_goal
-
-    def on_step(self, run: Any) -> bool:
-        """Raise once nothing is left to find: exploration is measured, and no policy planned."""
-        if self._env.goal_step is not None if self._to_goal else self._env.is_complete:
-            raise _Found
-        return True
 
 
 def explore(
@@ -49,8 +29,9 @@ def explore(
     env = make(world, seed, observation)
     began = time.process_time()
     learner = make_agent(agent, env, None, seed=seed, measure_share=0.0)
-    with suppress(_Found):
-        learner.learn(steps, callback=_Until(env, to_goal=until == "goal"))
+    env.to_goal = until == "goal"
+    with suppress(Found):  # exploration is measured, and no policy planned
+        learner.learn(steps)
     own = time.process_time() - began - env.seconds
     # At later milestones a complete run has its last share.
     last = 1.0 if env.is_complete else None

@@ -1,8 +1,6 @@
-"""The 63 kinds of worlds of TopoGym-v1, with a record of how each is explored.
-
-``make`` has the sizes and placements of TopoGym's published splits, shows no reward and goes on at
-the goal. It needs the extra ``arenas``.
-"""
+"""The 63 kinds of worlds of TopoGym-v1 and layouts of MiniGrid, with a record of how each is
+explored. ``make`` has the sizes and placements of TopoGym's published splits, shows no reward and
+goes on at the goal. It needs the extra ``arenas``."""
 
 from __future__ import annotations
 
@@ -34,12 +32,11 @@ WORLDS = tuple(
 )
 """Names of the 63 kinds, ``KIND-SIZE``, or ``KIND`` where there is one size."""
 
-SMALL = (
+SMALL = (  # thirteen of them
     *("Maze-50", "Decoys8-50", "Nested3-50", "TopKlein-50", "TopTorus-50", "Chambers2-50"),
     *("ShapeSt-50", "GiveUp4-50", "Dilution-50", "Bottleneck3-100"),
     *("Ladders", "IceShip", "SpaceWarp"),
 )
-"""Thirteen of them."""
 
 MILESTONES = 1_000, 10_000, 100_000
 """Steps after which the share of the cells visited is recorded."""
@@ -48,6 +45,10 @@ _VIEWS = {
     "vector": {"actions": "fourway", "obs_mode": "vector"},
     "egocentric": {"actions": "egocentric", "obs_mode": "local"},
 }
+
+
+class Found(Exception):
+    """Nothing is left to be found."""
 
 
 class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
@@ -59,7 +60,7 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         cells: cells visited; positions that a tide opens for a time are none.
         shares: share of the cells that were visited, by milestone.
         seconds: CPU seconds that the world itself took.
-    """
+        to_goal: whether `Found` is raised at the goal, or once every cell was visited, too."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
@@ -67,7 +68,7 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         self.goal_step: int | None = None
         self.cells: set[Hashable] = set()
         self.shares: dict[int, float] = {}
-        self.seconds = 0.0
+        self.seconds, self.to_goal = 0.0, False
         self._free: frozenset[Hashable] = frozenset()
 
     @property
@@ -93,13 +94,12 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         # TopoGym copies the cells of all former episodes at each step, for a share not used here.
         getattr(self.env.unwrapped, "_ever_visited", set()).clear()
         self.seconds += time.process_time() - began
-        if not self._free:
-            layout: Any = self.get_wrapper_attr("layout")
-            self._free = frozenset(map(tuple, layout.free_cells))
-        self._visit(info["position"])
+        self._free = self._free or _cells(self.env.unwrapped)
+        self._visit(info)
         return observation, info
 
-    def _visit(self, position: Hashable) -> None:
+    def _visit(self, info: dict[str, Any]) -> None:
+        position = info.get("position") or tuple(map(int, self.get_wrapper_attr("agent_pos")))
         if position in self._free:
             self.cells.add(position)
 
@@ -108,20 +108,44 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         observation, reward, terminated, truncated, info = self.env.step(action)
         self.seconds += time.process_time() - began
         self.n_steps += 1
-        self._visit(info["position"])
-        if self.goal_step is None and info["goal_reached"]:
+        self._visit(info)
+        if self.goal_step is None and info.get("goal_reached", reward > 0):
             self.goal_step = self.n_steps
         if self.n_steps in MILESTONES:
             self.shares[self.n_steps] = self.share
+        if self.goal_step is not None if self.to_goal else self.is_complete:
+            raise Found
         return observation, float(reward), terminated, truncated, info
 
 
+def _cells(env: Any) -> frozenset[Hashable]:
+    """Cells that can be visited; in MiniGrid none beyond a goal, and not the ball, as both end."""
+    if not hasattr(env, "grid"):
+        return frozenset(map(tuple, env.layout.free_cells))
+    found, new = set[Any](), {tuple(map(int, env.agent_pos))}
+    while new:
+        found |= new
+        kinds = {cell: getattr(env.grid.get(*cell), "type", "floor") for cell in new}
+        near = [(x, y) for (x, y), kind in kinds.items() if kind != "goal"]
+        new = {
+            (x + i, y + j) for x, y in near for i, j in ((0, 1), (1, 0), (0, -1), (-1, 0))
+        } - found
+        new = {
+            c for c in new if getattr(env.grid.get(*c), "type", "") not in ("wall", "lava", "ball")
+        }
+    return frozenset(found)
+
+
 def make(world: str, seed: int, observation: str = "vector") -> ExplorationRecord:
-    """One of :data:`WORLDS`, whose layout `seed` draws; 4000 to 4002 are the published test split.
+    """One of :data:`WORLDS`, whose layout `seed` draws, 4000 to 4002 are the published test split;
+    or an id of MiniGrid, whose layout `seed` fixes, with a view of 7 by 7 cells.
 
     `observation` is "vector", (x, y) and the floor's texture, with moves to four sides; or
-    "egocentric", TopoGym's default, a view of 7 by 7 cells with turns and moves ahead.
-    """
+    "egocentric", TopoGym's default, a view of 7 by 7 cells with turns and moves ahead."""
+    if world.startswith("MiniGrid"):
+        from minigrid.wrappers import ImgObsWrapper, ReseedWrapper
+
+        return ExplorationRecord(ImgObsWrapper(ReseedWrapper(gym.make(world), seeds=[seed])))
     import topogym  # registers its worlds
     from topogym.benchmarks import jitter_for
 
