@@ -87,7 +87,7 @@ def _ends(made: Buffer) -> Iterator[str]:
         yield (
             f"ends belong to transitions, not to states: one observation ended the episode on "
             f"{ending[row]} arrivals and did not on {others[row]}. Let ends have observations of "
-            "their own"
+            "their own, and show what decides them, such as a goal that is drawn"
         )
     lengths = np.bincount(made.episodes)[made.episodes]
     both = made.terminated & made.truncated
