@@ -187,6 +187,17 @@ def test_rewards_are_those_of_states_and_actions():
     np.testing.assert_allclose(found, expected, atol=0.1)
 
 
+def test_a_reward_of_one_pair_is_not_spread_over_those_beside_it():
+    buffer = transitions(queues, 300, n_actions=3)
+    pairs, tries = np.unique(buffer.inputs * 3 + buffer.actions, return_counts=True)
+    special = pairs[tries == 1][0]
+    earned = np.where(buffer.inputs * 3 + buffer.actions == special, 40.0, -1.0)[:, None]
+    outcomes = Outcomes(buffer)
+    found = outcomes.rewards(earned, outcomes.rows(outcomes.states))[:, 0]
+    assert found[special] > 30.0
+    assert found[np.setdiff1d(pairs, special)].max() < 1.0
+
+
 def test_a_plan_serves_the_longer_queue_that_costs_more():
     buffer = transitions(queues, 500, n_actions=3)
     policy = rover.solve(buffer, lambda x, a, y: -x @ np.array([1.0, 3.0]))

@@ -77,11 +77,19 @@ class _Forest:
 
     def predict(self, inputs: FloatArray) -> FloatArray:
         """Expectations (m, k) given inputs (m, d)."""
+        return self.moments(inputs)[0]
+
+    def moments(self, inputs: FloatArray) -> FloatArray:
+        """Mean and variance (2, m, k) over the trees given inputs (m, d)."""
         first, inverse = _distinct(inputs[:, self.used])
         few = inputs[first][:, self.used].astype(np.float32)
         # Trees one by one: a call of scikit-learn's forest starts threads and checks its input.
-        total = sum(tree.predict(few, check_input=False) for tree in self._trees)
-        return np.asarray((total / len(self._trees)).reshape(len(few), -1)[inverse])
+        sums = np.zeros((2, len(few), self.targets.shape[1]))
+        for tree in self._trees:
+            found = tree.predict(few, check_input=False).reshape(len(few), -1)
+            sums += found, found**2
+        mean, squares = sums / len(self._trees)
+        return np.array([mean, np.maximum(squares - mean**2, 0.0)])[:, inverse]
 
 
 class _Group(NamedTuple):
@@ -259,14 +267,16 @@ class Outcomes:
         own, over, others = np.split(slopes, np.cumsum([self._inputs.shape[1], 1]))
         left = rewards - design @ slopes
         forest = self._forest(left)
-        # Means of what is left, of pairs in the other half: it may be certain where outcomes vary.
-        half = 2 * self._pairs + self._fold
-        sums, tries = _sums(half, left, 2 * len(asked))
-        met, tried = sums[half ^ 1], tries[half ^ 1]
-        errors = [(((met + w * forest.held_out) / (tried + w) - left) ** 2).sum() for w in _WEIGHTS]
-        weight = _WEIGHTS[int(np.argmin(errors))]
+        # Tries of a pair weigh by their noise, the forest by how much it is off and trees differ.
         sums, tries = _sums(self._pairs, left, len(asked))
-        found = (sums + weight * forest.predict(asked)) / (tries + weight)
+        again = len(left) - int(np.count_nonzero(tries))
+        scatter = ((left - (sums / np.maximum(tries, 1.0))[self._pairs]) ** 2).sum(axis=0)
+        error = ((left - forest.held_out) ** 2).mean(axis=0)
+        noise = scatter / again if again else error
+        mean, spread = forest.moments(asked)
+        unsure = spread + np.maximum(error - noise, 0.0)
+        weight = np.maximum(noise, 1e-12) / np.maximum(unsure, 1e-12)
+        found = (sums + weight * mean) / (tries + weight)
         moved = (rows.onward + rows.ended) @ (after @ others) + rows.end[:, None] * over
         return np.asarray(asked @ own + moved + found)
 
