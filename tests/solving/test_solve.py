@@ -374,7 +374,7 @@ def test_every_form_of_a_goal_says_that_motion_is_unexplained(form):
         rover.solve(buffer, goal=goal)
 
 
-def test_what_a_tried_pair_was_not_seen_to_do_is_worth_what_the_data_earns():
+def test_few_tries_of_a_pair_are_feared_where_a_ridge_says_so():
     """The better of two actions in either state was tried ten times, and a third cost much."""
     rng, walk = np.random.default_rng(0), Walk(Buffer((), np.int64, 3))
     actions = rng.permutation(np.repeat([0, 1, 2], [20, 200, 20]))
@@ -383,5 +383,7 @@ def test_what_a_tried_pair_was_not_seen_to_do_is_worth_what_the_data_earns():
         walk.step(action, np.int64(rng.integers(2)), False, number == len(actions) - 1)
     policy = rover.solve(walk.buffer, np.array([2.0, 1.0, -50.0])[actions])
     assert policy.probs(np.arange(2)).argmax(axis=1).tolist() == [0, 0]
-    fearful = rover.solve(walk.buffer, np.array([2.0, 1.0, -50.0])[actions], sink_value=-1e4)
+    fearful = rover.solve(
+        walk.buffer, np.array([2.0, 1.0, -50.0])[actions], sink_value=-1e4, ridge=0.02
+    )
     assert fearful.probs(np.arange(2)).argmax(axis=1).tolist() == [1, 1]

@@ -112,7 +112,7 @@ class Experience(NamedTuple):
             return None
         return self.world.part(PoseExplorer, lambda: PoseExplorer(buffer, policy.window))
 
-    def rows(self, ridge: float, ends: BoolArray | None = None) -> Rows:
+    def rows(self, ridge: float | None, ends: BoolArray | None = None) -> Rows:
         """Rows of :meth:`points`; those without `ends` of their own are made once for all plans."""
         points = self.points()
         if ends is not None and points.exact and (ends != self.world.buffer.terminated).any():
@@ -167,7 +167,7 @@ class PlanSettings(NamedTuple):
     """Settings of a plan, as of :func:`rover.solve`."""
 
     discount: float = 0.99
-    ridge: float = 0.02
+    ridge: float | None = None
     sink_value: float | None = None
     temperature: float = 0.0
 
@@ -175,7 +175,7 @@ class PlanSettings(NamedTuple):
         """Refuse what is out of range with a ConfigurationError."""
         if not 0.0 < self.discount < 1.0:
             raise ConfigurationError(f"discount must be in (0, 1), not {self.discount!r}")
-        if not (math.isfinite(self.ridge) and self.ridge >= 0.0):
+        if self.ridge is not None and not (math.isfinite(self.ridge) and self.ridge >= 0.0):
             raise ConfigurationError(f"ridge must be at least 0, not {self.ridge!r}")
         if self.sink_value is not None and not math.isfinite(self.sink_value):
             raise ConfigurationError(f"sink_value must be finite, not {self.sink_value!r}")
@@ -281,10 +281,6 @@ def _solve(
     discount, inside = settings.discount, (1.0 - rows.sink)[:, None]
     # The sink is worth its value at once, whatever the discount: nothing follows it.
     lost = rows.sink[:, None] * settings.sink_values(rewards, tasks.ends[:, part])
-    if rows.shares is not None and tasks.goals is None and settings.sink_value is None:
-        # What a tried pair was not seen to do is worth what the data earns, and not the least.
-        usual = rewards.mean(axis=0) / (1.0 - discount * (1.0 - ends.mean(axis=0)))
-        lost = np.where(rows.sink[:, None] < 1.0, rows.sink[:, None] * usual, lost)
     alive, remaining = np.ones((1, 1)), np.full((1, 1), discount)
 
     def by_task(table: FloatArray) -> FloatArray:

@@ -64,7 +64,7 @@ def solve(
     discount: float = _USUAL.discount,
     temperature: float = 0.0,
     sink_value: float | None = None,
-    ridge: float = _USUAL.ridge,
+    ridge: float | None = None,
     stay: bool | None = None,
     planner: _Planner | None = None,
     env: GivenEnv | None = None,
@@ -80,9 +80,9 @@ def solve(
         goals: ``"all"`` that were ever arrived at, ``"named"``, or several: one component each.
         discount: γ in (0, 1) per environment step.
         temperature: 0 for the best action, else of softmax(Q / temperature).
-        sink_value: value of leaving the data; None: the least that rewards can add up to, and for
-            pairs of exact states that were tried, what the data earns.
-        ridge: λ ≥ 0: actions that were tried n times lead to the sink with probability λ / (n + λ).
+        sink_value: value of leaving the data; None: the least that rewards can add up to.
+        ridge: λ ≥ 0: actions that were tried n times lead to the sink with probability λ / (n + λ);
+            None: 0 of exact states, and 0.02 on landmarks.
         stay: whether a goal is worth 1 at every step, and ends nothing; None: in goal environments.
         planner: of goals: values on landmarks, or sampled sequences of actions; None: by the data.
         env: for goals by name or cell; None: the source's own.

@@ -30,6 +30,7 @@ NEIGHBOURS = 8
 SPACING = 0.2
 """Distance of the landmarks of plans for rewards, in units of what five steps change."""
 
+_RIDGE = 0.02  # λ, where no other is asked for
 _HALF = 0.3  # distance at which a transition supports by a half, in units of what five steps change
 # Without it OGBench giant's seed 12 succeeds in 0.96 of its attempts, and not in all.
 _HIDDEN = 0.03  # share of uniform actions where a wall may be one that nothing foresees
@@ -178,18 +179,19 @@ class Neighbours:
         index, weights = np.column_stack([index, own]), np.column_stack([weights, total == 0.0])
         return index, weights / np.where(total == 0.0, 1.0, total)
 
-    def rows_of(self, ridge: float) -> Rows:
+    def rows_of(self, ridge: float | None) -> Rows:
         """Rows of repeated actions on a net of landmarks.
 
-        A pair leads to the sink with probability λ / (n + λ), with the support n, and λ is `ridge`,
-        but at most such that three quarters of the pairs lose a sixtieth of their mass: data may be
-        thin everywhere.
+        A pair leads to the sink with probability λ / (n + λ), with the support n, and λ is `ridge`
+        (None: 0.02), but at most such that three quarters of the pairs lose a sixtieth of their
+        mass: data may be thin everywhere.
         """
         net = Net.over(self._begins, SPACING, largest=MAX_SOLVED_LANDMARKS)
         passed, ends, support, contact = self.repeat(net.landmarks, 3.0 * net.radius)
         n_actions = self.model.buffer.n_actions
         tried = np.tile(np.isin(np.arange(n_actions), list(self._tried)), len(net))
         # A loss of mass that is equal everywhere does not change a choice.
+        ridge = _RIDGE if ridge is None else ridge
         ridge = min(ridge, float(np.quantile(support[tried], 0.25)) / 60.0)
         sink = np.where(tried, ridge / np.maximum(support + ridge, 1e-300), 1.0)
         index, weights = between(net.tree, ends, NEIGHBOURS)

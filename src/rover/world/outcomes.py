@@ -77,7 +77,7 @@ class _Forest:
 
     def predict(self, inputs: FloatArray) -> FloatArray:
         """Expectations (m, k) given inputs (m, d)."""
-        return self.moments(inputs)[0]
+        return np.asarray(self.moments(inputs)[0])
 
     def moments(self, inputs: FloatArray) -> FloatArray:
         """Mean and variance (2, m, k) over the trees given inputs (m, d)."""
@@ -89,7 +89,7 @@ class _Forest:
             found = tree.predict(few, check_input=False).reshape(len(few), -1)
             sums += found, found**2
         mean, squares = sums / len(self._trees)
-        return np.array([mean, np.maximum(squares - mean**2, 0.0)])[:, inverse]
+        return np.stack([mean, np.maximum(squares - mean**2, 0.0)])[:, inverse]
 
 
 class _Group(NamedTuple):

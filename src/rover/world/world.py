@@ -283,7 +283,7 @@ class Points:
         # Half the least distance between two points.
         return float(np.min(KDTree(self.rows).query(self.rows, k=[2])[0])) / 2.0
 
-    def rows_of(self, ridge: float, ends: BoolArray | None = None) -> Rows:
+    def rows_of(self, ridge: float | None, ends: BoolArray | None = None) -> Rows:
         """Outcomes of every action: by counts where states repeat, and else on landmarks; the ridge
         is λ ≥ 0, as of :func:`rover.solve`. Tasks end with transitions (n,), by default those that
         terminated, and on landmarks where rewards are read.
@@ -299,7 +299,7 @@ class Points:
         merged = merge_transitions(buffer.inputs, buffer.actions, buffer.successors, over)
         size, n_actions = len(self.rows), buffer.n_actions
         start = np.bincount(buffer.episode_starts, minlength=size).astype(np.float64)
-        rows = Rows.of_counts(merged, start, n_actions=n_actions, ridge=ridge * variance)
+        rows = Rows.of_counts(merged, start, n_actions=n_actions, ridge=(ridge or 0.0) * variance)
         pairs, each = buffer.inputs * n_actions + buffer.actions, np.arange(len(buffer))
         tries = np.bincount(pairs, minlength=size * n_actions)
         shares = csr_array((1.0 / tries[pairs], (pairs, each)), (len(tries), len(each)))
