@@ -16,8 +16,9 @@ import rover
 from rover.arrays import BoolArray, FloatArray, IntArray
 from rover.errors import RoverWarning
 from rover.policies import ValuePolicy
-from rover.solving.plans import Experience
+from rover.solving.plans import Experience, PlanSettings
 from rover.solving.refine import _Stage, warn_if_worse
+from rover.solving.tasks import Tasks
 from rover.world.dynamics import RefinedDynamics
 
 GAMMA = 0.95
@@ -32,47 +33,49 @@ class _Stick:
 
     n_actions, arrivals = 2, np.linspace(-2.0, 2.0, 41)[:, None]
     begins = np.linspace(-0.2, 0.2, 5)[:, None]
-    rows: IntArray
-    buffer: SimpleNamespace
+    rows: IntArray = np.arange(41)
+    buffer = SimpleNamespace(terminated=np.abs(arrivals[:, 0]) > 1.0)
 
     def __init__(self, missed: float) -> None:
-        self.missed = np.full_like(self.arrivals, missed)
+        self.missed = missed
 
     def step(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         return self.arrive(1.2 * points + FORCES[:, None, None])
 
-    def follow(self, points: FloatArray, actions: IntArray) -> tuple[FloatArray, FloatArray]:
-        return self.arrive((1.2 * points + FORCES[actions, None])[:, None])
+    def follow(self, points: FloatArray, actions: IntArray, rng: np.random.Generator) -> Any:
+        noise = self.missed * rng.choice([-1.0, 1.0], size=points.shape)
+        return self.arrive((1.2 * points + FORCES[actions, None] + noise)[:, None])
 
-    def arrive(self, points: FloatArray, _: Any = None) -> tuple[FloatArray, FloatArray]:
+    def arrive(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         return points, (np.abs(points[..., 0]) > 1.0).astype(float)
 
     def is_beyond(self, points: FloatArray) -> BoolArray:
         return np.asarray((np.abs(points) >= 3.0).any(axis=-1))
 
 
+def stage_of(
+    law: _Stick, rewards: FloatArray, ends: BoolArray, *, by_arrival: bool = True
+) -> _Stage:
+    task = cast(Tasks, SimpleNamespace(rewards=rewards[:, None], ends=ends[:, None]))
+    settings = PlanSettings(GAMMA, sink_value=-7.0)
+    return _Stage(cast(RefinedDynamics, law), task, settings, by_arrival=by_arrival)
+
+
 def stage(*, ends: bool = False, missed: float = 0.0) -> _Stage:
     """Each step earns 1, but for the one that ends an episode, which earns −5."""
-    terminated = np.abs(_Stick.arrivals[:, 0]) > 1.0
-    return _Stage(
-        cast(RefinedDynamics, _Stick(missed)),
-        np.where(terminated, -5.0, 1.0),
-        terminated | (ends & (_Stick.arrivals[:, 0] > 0.85)),
-        terminated,
-        discount=GAMMA,
-        sink_value=-7.0,
-        by_arrival=True,
-    )
+    terminated = _Stick.buffer.terminated
+    over = terminated | (ends & (_Stick.arrivals[:, 0] > 0.85))
+    return stage_of(_Stick(missed), np.where(terminated, -5.0, 1.0), over)
 
 
-def policy_of(tables: dict[str, FloatArray]) -> ValuePolicy:
+def policy_of(tables: dict[str, FloatArray], temperature: float = 0.0) -> ValuePolicy:
     own = {"projection": np.eye(1), "sink_values": np.zeros(1), "goals": np.array([-1])}
     return ValuePolicy(
         {name: torch.from_numpy(table) for name, table in (tables | own).items()},
         observation_shape=(1,),
         neighbours=8,
         reach=np.inf,
-        temperature=0.0,
+        temperature=temperature,
     )
 
 
@@ -94,28 +97,25 @@ def by_hand(x: float, action: int, held: int, ends: bool) -> tuple[float, float,
 @pytest.mark.parametrize("held", [1, 3])
 def test_an_outlook_is_what_happens_step_by_step(held: int) -> None:
     points = np.array([[-0.9], [-0.31], [0.0], [0.42], [0.95], [2.6]])
-    ends, rewards, shares = stage().look(points, held)
+    outcomes = stage().look(points, held)
     for row, (x,) in enumerate(points):
         for action in range(2):
             end, earned, remaining = by_hand(x, action, held, ends=False)
-            assert ends[row, action, 0] == pytest.approx(end)
-            assert rewards[row, action] == pytest.approx(earned)
-            assert shares[row, action] == pytest.approx(remaining)
+            assert outcomes[row, action] == pytest.approx([end - x, earned, remaining])
 
 
 def test_a_task_ends_where_its_transitions_say_so() -> None:
     points = np.array([[0.5], [0.2]])  # arrive at 0.9 and at 0.54
-    assert stage(ends=True).look(points, 1)[2][:, 1].tolist() == [0.0, GAMMA]
+    assert stage(ends=True).look(points, 1)[:, 1, 2].tolist() == [0.0, GAMMA]
 
 
 def test_what_an_action_costs_is_earned_by_the_action() -> None:
     stick = _Stick(0.0)
     stick.arrivals, stick.rows = stick.arrivals.repeat(2, axis=0), np.arange(82)
-    stick.buffer = SimpleNamespace(actions=stick.rows % 2)
     kept, costs = np.zeros(82, np.bool_), -0.5 * (stick.rows % 2)
-    law = cast(RefinedDynamics, stick)
-    one = _Stage(law, costs, kept, kept, discount=GAMMA, sink_value=0.0, by_arrival=False)
-    np.testing.assert_allclose(one.look(np.zeros((3, 1)), 1)[1], [[0.0, -0.5]] * 3)
+    stick.buffer = SimpleNamespace(actions=stick.rows % 2, terminated=kept)
+    one = stage_of(stick, costs, kept, by_arrival=False)
+    np.testing.assert_allclose(one.look(np.zeros((3, 1)), 1)[:, :, 1], [[0.0, -0.5]] * 3)
 
 
 def test_values_are_those_of_a_fine_grid() -> None:
@@ -130,15 +130,31 @@ def test_values_are_those_of_a_fine_grid() -> None:
     assert np.abs(solved - values[::10]).max() < 0.02 * values.max()
 
 
+@pytest.mark.parametrize("temperature", [0.0, 0.5])
+def test_a_plan_that_goes_on_from_another_is_one_made_anew(temperature: float) -> None:
+    """Ends keep the landmarks that they lie between, unless a new one is nearer; and logits of the
+    plan are those of its policy."""
+    one, rng = stage(), np.random.default_rng(0)
+    early, late = rng.uniform(-1.0, 1.0, (20, 1)), rng.uniform(-1.0, 0.0, (9, 1))
+    plan = one.plan(late, 1, one.plan(early, 1))
+    anew = one.plan(np.concatenate([early, late]), 1)
+    assert (plan.near == anew.near).all()
+    np.testing.assert_allclose(plan.weights, anew.weights, atol=1e-12)
+    np.testing.assert_allclose(plan.values, anew.values, atol=1e-2)
+    policy, points = policy_of(plan.tables(), temperature), rng.uniform(-1.0, 1.0, (50, 1))
+    probs = torch.softmax(torch.from_numpy(plan.logits(points, temperature)), dim=1)
+    np.testing.assert_allclose(probs, policy.probs(points), atol=1e-9)
+
+
 def test_a_plan_that_falls_in_simulation_is_mended() -> None:
     """On landmarks away from the edge: interpolated, a fall is no fall."""
     one, starts, rng = stage(), np.array([[0.05], [-0.1]]), np.random.default_rng(5)
     first, _ = one.simulate(policy_of(one.plan(_Stick.begins, 1).tables()), starts, rng)
-    policy, best = one.best_policy(policy_of, 1, starts, rng)
+    plan, best = one.best_plan(starts, rng)
     assert first.mean() < 0.5 * best.mean()
     assert best.mean() >= one.most, "it stays up until the simulated rollout ends"
     assert best.mean() == pytest.approx(1.0 / (1.0 - GAMMA), rel=0.01)
-    returns, passed = one.simulate(policy, starts, rng)
+    returns, passed = one.simulate(plan, starts, rng)
     assert returns == pytest.approx(best)
     assert (np.abs(passed) <= 1.0).all()
 
@@ -183,6 +199,8 @@ def test_simulated_returns_below_those_of_random_actions_are_warned_of() -> None
         one.simulate(each, starts, np.random.default_rng(0))[0] for each in (policy, None)
     )
     assert random.mean() < best.mean() - 5.0
+    early, _ = one.simulate(None, starts, np.random.default_rng(0), best.mean())
+    assert early.mean() < best.mean(), "it ends where it cannot be better any more"
     with pytest.warns(RoverWarning, match=r"the plan earns .* less than the .* of uniformly"):
         warn_if_worse(random, best)
     with warnings.catch_warnings(action="error"):
@@ -206,10 +224,11 @@ def test_contacts_are_simulated_where_they_were_met() -> None:
     assert model is not None
     scale = model.units.scale
     dynamics = RefinedDynamics(model.buffer, model.units.points, model.dynamics)
+    assert (np.abs(dynamics.missed) * scale).max() < 0.006
     at, right, left = (np.array([[0.5], [0.3], [0.7]]) / scale, np.ones(3, int), np.zeros(3, int))
     free = dynamics.step(at[None])[0]
-    followed = dynamics.follow(at, right)[0][:, 0] * scale
+    dynamics.missed[:], rng = 0.0, np.random.default_rng(0)
+    followed = dynamics.follow(at, right, rng)[0][:, 0] * scale
     assert free[1, 0] * scale > 0.505, "the law passes the wall"
     assert followed[:, 0] == pytest.approx([0.5, 0.31, 0.71], abs=3e-3)
-    assert dynamics.follow(at, left)[0][:, 0] == pytest.approx(free[0])
-    assert (np.abs(dynamics.missed) * scale).max() < 0.006
+    assert dynamics.follow(at, left, rng)[0][:, 0] == pytest.approx(free[0])

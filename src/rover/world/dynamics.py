@@ -276,11 +276,15 @@ class RefinedDynamics:
         """Mask (…) of predicted points (…, d) that were clipped, far from the data."""
         return np.asarray(((points <= self.low) | (points >= self.high)).any(axis=-1))
 
-    def follow(self, points: FloatArray, actions: IntArray) -> tuple[FloatArray, FloatArray]:
+    def follow(
+        self, points: FloatArray, actions: IntArray, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
         """End (n, 1, d) of an action (n,) from points (n, d), and the probability (n, 1) that the
-        episode ends. Where the nearest transition with the action met a contact, so does this."""
+        episode ends. Where the nearest transition with the action met a contact, so does this, and
+        else the end is disturbed by that transition's residual, with either sign."""
         changes = self._displacements.changes(points, actions)
         tries = np.column_stack([points, APART * actions])
         rows = nearest(self._begun, tries, 1)[1][:, 0]
-        reached = points + changes + self._contacts[rows]
+        signs = rng.choice([-1.0, 1.0], size=(len(points), 1))
+        reached = points + changes + self._contacts[rows] + signs * self.missed[rows]
         return self.arrive(reached[:, None], actions)

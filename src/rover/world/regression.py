@@ -184,8 +184,10 @@ class Displacements:
         self._basis = _Basis(points, controls.shape[1], rng, fit.n_waves)
         y, some = torch.from_numpy(changes), evenly_spaced(len(changes), SAMPLE)
         self.smoothness = _Smoothness()
+        if fit.searches:  # by a few waves: as good for many, at a tenth of the cost
+            few = _Basis(points, controls.shape[1], np.random.default_rng(0), Fit().n_waves)
         for _ in range(fit.searches):
-            self.smoothness = self._choose(points[some], controls[actions[some]], y[some])
+            self.smoothness = self._choose(few, points[some], controls[actions[some]], y[some])
         # No change is predicted that is a third larger than the data's.
         self.least, self.most = 1.3 * y.amin(dim=0).clamp(max=0.0), 1.3 * y.amax(dim=0).clamp(0.0)
         design, penalty = self._design(points, actions), self._basis.penalty(self.smoothness)
@@ -206,10 +208,10 @@ class Displacements:
             weights = contact_weights(errors, usual_error(errors), self._fit.far)
         return weights, errors
 
-    def _choose(self, x: FloatArray, u: FloatArray, y: Tensor) -> _Smoothness:
+    def _choose(self, basis: _Basis, x: FloatArray, u: FloatArray, y: Tensor) -> _Smoothness:
         """Change one number after the other, within what is sensible, where the weighted
         leave-one-out error falls."""
-        basis, best = self._basis, self.smoothness
+        best = self.smoothness
         weights, _ = self._reweighted(basis.design(x, u, best.length), y, basis.penalty(best))
 
         def error(candidate: _Smoothness) -> float:
