@@ -122,7 +122,7 @@ def _task_curves(report: Report, name: str, picture: Picture, cases: Sequence[Ca
         for case in group:
             curve = report.curves.get(case.name)
             if curve is not None:
-                curve = curve.averaged(picture.window) if picture.window else curve
+                curve = averaged(curve, picture.window) if picture.window else curve
                 curves[case.labels["start"], case.labels["learner"]] = curve
         best = report.summarise(group, "best_possible_return")
         title = report.study.title_of("task", option, "caption")
@@ -134,6 +134,18 @@ def _task_curves(report: Report, name: str, picture: Picture, cases: Sequence[Ca
         if picture.window:
             title += f",{gap}both averaged over {picture.window:,} steps"
         yield name, plots.make_task_figure(panels, title=title)
+
+
+def averaged(curve: plots.MeanCurve, width: int) -> plots.MeanCurve:
+    """A curve averaged over windows of `width` ≥ 1 steps, so that many of them can be told apart.
+
+    Mean and ends of the interval are averaged alike over the steps in (k · width, (k + 1) · width],
+    and stand at the mean of these steps; step 0 stays as it is.
+    """
+    _, window = np.unique(np.ceil(curve.steps / width), return_inverse=True)
+    lines = curve.steps, curve.mean, curve.low, curve.high
+    steps, mean, low, high = (np.bincount(window, line) / np.bincount(window) for line in lines)
+    return plots.MeanCurve(steps, mean, low, high, curve.n_runs)
 
 
 def _steps_by_distance(

@@ -11,6 +11,7 @@ from rover.baselines import agent_class, agent_names
 from rover.errors import ConfigurationError
 from rover.plots import MeanCurve, learning_curves
 from rover.plots.style import assign_styles
+from rover_bench.files import averaged
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def test_runs_measured_at_different_steps_meet_where_both_are_known():
 
 def test_windows_average_a_curve_and_leave_its_start():
     mean = np.array([0.0, 2.0, 4.0, 6.0, 8.0, 20.0])
-    found = MeanCurve(np.arange(6.0), mean, mean - 1.0, mean + 3.0, 7).averaged(2)
+    found = averaged(MeanCurve(np.arange(6.0), mean, mean - 1.0, mean + 3.0, 7), 2)
     assert found.steps.tolist() == [0.0, 1.5, 3.5, 5.0]
     assert found.mean.tolist() == [0.0, 3.0, 7.0, 20.0]
     assert found.low.tolist() == [-1.0, 2.0, 6.0, 19.0]

@@ -112,21 +112,6 @@ class MeanCurve:
         low, high = np.quantile(counts @ values / n_runs, (0.025, 0.975), axis=0)
         return cls(grid, values.mean(axis=0), low, high, n_runs)
 
-    def averaged(self, width: int) -> MeanCurve:
-        """The curve averaged over windows of `width` ≥ 1 steps, so that many of them can be told
-        apart.
-
-        Mean and ends of the interval are averaged alike over the steps in (k · width, (k + 1) ·
-        width], and stand at the mean of these steps; step 0 stays as it is.
-        """
-        _, window = np.unique(np.ceil(self.steps / width), return_inverse=True)
-
-        def average(line: FloatArray) -> FloatArray:
-            return np.bincount(window, line) / np.bincount(window)
-
-        steps, mean, low, high = map(average, (self.steps, self.mean, self.low, self.high))
-        return MeanCurve(steps, mean, low, high, self.n_runs)
-
 
 def _draw_curve(axes: Axes, curve: MeanCurve, style: AgentStyle, *, has_band: bool) -> None:
     """Draw the mean, and its interval as a band if there are several runs."""

@@ -30,7 +30,7 @@ NEIGHBOURS = 8
 SPACING = 0.2
 """Distance of the landmarks of plans for rewards, in units of what five steps change."""
 
-_RIDGE = 0.02  # λ, where no other is asked for
+_USUAL_RIDGE = 0.02  # λ, where no other is asked for
 _HALF = 0.3  # distance at which a transition supports by a half, in units of what five steps change
 # Without it OGBench giant's seed 12 succeeds in 0.96 of its attempts, and not in all.
 _HIDDEN = 0.03  # share of uniform actions where a wall may be one that nothing foresees
@@ -191,7 +191,7 @@ class Neighbours:
         n_actions = self.model.buffer.n_actions
         tried = np.tile(np.isin(np.arange(n_actions), list(self._tried)), len(net))
         # A loss of mass that is equal everywhere does not change a choice.
-        ridge = _RIDGE if ridge is None else ridge
+        ridge = _USUAL_RIDGE if ridge is None else ridge
         ridge = min(ridge, float(np.quantile(support[tried], 0.25)) / 60.0)
         sink = np.where(tried, ridge / np.maximum(support + ridge, 1e-300), 1.0)
         index, weights = between(net.tree, ends, NEIGHBOURS)
