@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check
 
 from rover.data.buffer import Buffer
 from rover.data.kinds import OUTSIDE
-from rover.data.rollout import Collector, RunningEpisode, differences
+from rover.data.rollout import Collector, RunningEpisode, not_repeated
 from rover.envs import Environment, GivenEnv, Spaces
 from rover.envs.spaces import misfit
 from rover.errors import warn
@@ -98,17 +98,3 @@ class _Witness(gym.ObservationWrapper[Any, Any, Any]):
         """The observation, where the first number outside the space is noted."""
         self.outside = self.outside or misfit(observation, self.observation_space)
         return observation
-
-
-def not_repeated(
-    buffer: Buffer, env: gym.Env[Any, Any], reason: str, *, seed: int, most: int = 500
-) -> list[str]:
-    """A message with the reason that names a step of a run of a seed, played again for `most`
-    steps, that comes out otherwise; none: there is no such step."""
-    found = differences(env, buffer, seed=seed, most=most)
-    return [
-        f"the seed does not repeat step {step} of episode {episode}: {reason}. Runs cannot be "
-        "resumed or evaluated otherwise"
-        for episode, (step, _, is_close) in found
-        if not is_close
-    ][:1]

@@ -437,6 +437,20 @@ def differences(
             yield episode, found
 
 
+def not_repeated(
+    buffer: Buffer, env: gym.Env[Any, Any], reason: str, *, seed: int, most: int = 500
+) -> list[str]:
+    """A message with the reason that names a step of a run of a seed, played again for `most`
+    steps, that comes out otherwise; none: there is no such step."""
+    found = differences(env, buffer, seed=seed, most=most)
+    return [
+        f"the seed does not repeat step {step} of episode {episode}: {reason}. Runs cannot be "
+        "resumed or evaluated otherwise"
+        for episode, (step, _, is_close) in found
+        if not is_close
+    ][:1]
+
+
 def _mismatch(step: int, episode: int) -> ReplayMismatchError:
     return ReplayMismatchError(
         f"the environment did not repeat itself: step {step} of episode {episode} differs from "

@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rover.data import Buffer, Collector
-from rover.data.checking import DRAWN_WHEN_MADE, UNSEEDED, not_repeated
+from rover.data.checking import DRAWN_WHEN_MADE, UNSEEDED
 from rover.data.copies import Copies
+from rover.data.rollout import not_repeated
 from rover.envs import Environment, GivenEnv, Spaces, finite_dynamics, known_id
 from rover.envs.dynamics import MAX_EVALUATED_STATES, FiniteMDP
 from rover.envs.registration import versions_of, warn_of_versions
