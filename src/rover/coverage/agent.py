@@ -134,7 +134,8 @@ class Rover(CoverageRun):
             states = None if known is None else known[0]
             encoder = None if seen is None else seen.policy_encoder()
             if states is not None:
-                cover = Cover(states.buffer, None)
+                is_pose = states.buffer.observations.shape == (3,)
+                cover = Cover(states.buffer, None if is_pose else (0, 1, 2))
             if states is not None or seen is None or encoder is None:
                 model = PlanningModel.of_states(states or self.world, None, config, cover)
             elif seen.plans_on == "kernel":

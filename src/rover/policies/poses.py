@@ -26,7 +26,7 @@ class PosePolicy(Policy):
     goes to what tells. `probs`, which have no memory, are uniform.
 
     Args:
-        inner: the policy on poses (n, 3), or (n, 5) with what acts change.
+        inner: the policy on poses (n, 3), or (n, 4) with what acts change.
         tracker: the map that poses are of; it is copied.
         symbols: of the cells of observations.
         observation_shape: shape of one observation.
@@ -72,7 +72,7 @@ class PosePolicy(Policy):
         if action is None:
             tracker = self._planner.tracker
             pose = int(tracker.canonical(np.array([tracker.here]))[0])
-            action = self.inner.choose(shown(tracker, pose, view), rng, component)
+            action = self.inner.choose(shown(tracker, pose, tracker.changes), rng, component)
         self._last = view, action
         return action
 

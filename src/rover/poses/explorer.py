@@ -100,19 +100,17 @@ class PoseExplorer:
         tracker, buffer = self.tracker, self._buffer
         if tracker is None or not tracker.labels:
             return None
-        rows, *poses = np.array(tracker.labels, np.int64).T
+        rows, *poses, changed, left = np.array(tracker.labels, np.int64).T
         before, after = map(tracker.canonical, poses)
         # What follows a gap begins an episode of its own.
         goes_on = (np.diff(rows) == 1) & (before[1:] == after[:-1]) & ~buffer.is_end[rows[:-1]]
-        of_poses = Buffer((5 if tracker.laws.acts else 3,), np.int64, buffer.n_actions)
-        intern = of_poses.observations.intern
+        of_poses = Buffer((4 if tracker.laws.acts else 3,), np.int64, buffer.n_actions)
+        sides = [
+            [shown(tracker, *pair) for pair in zip(*side, strict=True)]
+            for side in ((before.tolist(), changed.tolist()), (after.tolist(), left.tolist()))
+        ]
         for n, row in enumerate(rows.tolist()):
-            seen, then = (
-                self._view(int(buffer.inputs[row])),
-                self._view(int(buffer.successors[row])),
-            )
-            x = intern(shown(tracker, int(before[n]), seen))
-            y = intern(shown(tracker, int(after[n]), then))
+            x, y = (of_poses.observations.intern(side[n]) for side in sides)
             if n == 0 or not (goes_on[n - 1] or buffer.previous[row] >= 0):
                 of_poses.add_start(x)
             ended, is_last = bool(buffer.terminated[row]), n == len(goes_on) or not goes_on[n]
@@ -179,9 +177,9 @@ class PoseExplorer:
         return None if laws is None else replace(laws, hidden=hidden_symbol(laws, *seen))
 
 
-def shown(tracker: Tracker, pose: int, view: _Views) -> NDArray[np.int64]:
+def shown(tracker: Tracker, pose: int, changes: int) -> NDArray[np.int64]:
     """A pose as an observation: heading, and row and column from where the map begins (3,); if
-    there are acts with the symbol ahead and what is carried (5,)."""
+    there are acts with the number of what they have changed (4,)."""
     heading, cell = divmod(pose, _AREA)
-    condition = divmod(tracker.condition(view), 256) if tracker.laws.acts else ()
-    return np.array([heading, cell // _SIDE - _SIDE // 2, cell % _SIDE - _SIDE // 2, *condition])
+    numbers = heading, cell // _SIDE - _SIDE // 2, cell % _SIDE - _SIDE // 2, changes
+    return np.array(numbers[: 4 if tracker.laws.acts else 3])

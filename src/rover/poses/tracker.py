@@ -48,7 +48,8 @@ class Tracker:
         table: by action and the symbol ahead, how often it moved, stayed, ended and jumped.
         leaps: actions and symbols ahead that lead elsewhere, `leapt` how often at a cell.
         stood: how often the agent stood on a symbol.
-        labels: row of a transition, pose before and pose after, of the settled logs of this map.
+        labels: row of a transition, pose before and after, and changes before and after, of the
+            settled logs of this map.
         images: isometries of the map onto itself, as poses.
         hypotheses: where the episode may have begun; `at` is the one that is acted on, `settled`
             whether it is believed, and `n_logs` how often it became another one.
@@ -63,6 +64,7 @@ class Tracker:
         self._pairs = [pair[:, (pair != mask).all(axis=0)] for pair in stacked]
         self._compared = np.delete(np.arange(laws.shape[0] * laws.shape[1]), mask)
         self.outcomes, self.carried = dict[tuple[int, int], int](), set[int]()
+        self.numbers: dict[tuple[tuple[int, int], ...], int] = {(): 0}
         self.table: list[dict[int, list[int]]] = [{} for _ in laws.moves]
         self.stood, self.figures = Counter[int](), Counter[str]()
         self.settled, self.n_logs, self.at, self.pose = False, 0, _CENTRE, _CENTRE
@@ -99,7 +101,7 @@ class Tracker:
         self, before: _Views, action: int, after: _Views, *, ended: bool = False, row: int = -1
     ) -> None:
         """Take in a transition, by its number."""
-        self.view, began = after, self.pose
+        self.view, began, condition = after, self.pose, self.changes
         if action in self.laws.acts:
             self._note_act(before, action, before if ended else after)
             outcome, taken = _STAYED, -1
@@ -113,9 +115,15 @@ class Tracker:
             self.end()
             self._open_log(after)
             return
-        self._steps.append((row, began, self.pose))
+        self._steps.append((row, began, self.pose, condition, self.changes))
         if not ended:
             self._note(after)
+
+    @property
+    def changes(self) -> int:
+        """The number of what acts have changed in this episode."""
+        found = [(cell, now) for cell, (first, now) in self._changed.items() if now != first]
+        return self.numbers.setdefault(tuple(sorted(found)), len(self.numbers))
 
     def condition(self, view: _Views) -> int:
         """What acts depend on: 256 · the symbol ahead + what is carried, or nothing; else 0."""
@@ -132,7 +140,9 @@ class Tracker:
         self.outcomes[action, self.condition(before)] = self.condition(after)
         if after[self.laws.front] != ahead:
             k, cell = divmod(self.pose, _AREA)
-            self._changed.setdefault(cell + self.laws.shifts[k], int(ahead))
+            cell += self.laws.shifts[k]
+            first, _ = self._changed.get(cell, (int(ahead), 0))
+            self._changed[cell] = first, int(after[self.laws.front])
 
     def end(self) -> None:
         """End the episode: the map takes the log over if its place is known."""
@@ -146,13 +156,14 @@ class Tracker:
         # As long as nothing in the map, or where episodes begin, tells headings apart, any will do.
         if is_known or (self.hypotheses and (poor == 0 or self._n_lost > _DOUBTS)):
             self.main, self._n_doubts = self.work, 0
-            for cell, code in self._changed.items():  # as another episode will find it
+            for cell, (code, _) in self._changed.items():  # as another episode will find it
                 there = _placed(self.images, _placed(self.at, cell)) % _AREA
                 self.main.array[there] = code
             self.figures["foretold"] += is_known and self._n_settled > 0
             self._n_settled += is_known
-            steps = np.array(self._steps, np.int64).reshape(-1, 3)
-            self.labels += np.hstack([steps[:, :1], _placed(self.at, steps[:, 1:])]).tolist()
+            steps = np.array(self._steps, np.int64).reshape(-1, 5)
+            steps[:, 1:3] = _placed(self.at, steps[:, 1:3])
+            self.labels += steps.tolist()
             self._find_images()
         elif self._is_start and not self.hypotheses:
             self._n_doubts += 1
@@ -197,7 +208,7 @@ class Tracker:
     def _open_log(self, view: _Views, starts: Sequence[int] = ()) -> None:
         """Begin a log at an unknown pose, one of the starts if there are any."""
         self._is_start, self._log, self._steps = bool(starts), dict[int, _Views](), list[Any]()
-        self._is_begun, self._changed = True, dict[int, int]()
+        self._is_begun, self._changed = True, dict[int, tuple[int, int]]()
         self.view = view
         self.pose, self.settled = _CENTRE, False
         self.hypotheses = [pose for pose in starts if self._misses(self.main, pose, view)[0] <= 1]
@@ -318,7 +329,7 @@ class Tracker:
             "table": [[[code, *n] for code, n in one.items()] for one in self.table],
             "stood": list(map(list, self.stood.items())),
             "images": self.images,
-            "carried": sorted(self.carried),
+            "numbers": [list(map(list, changes)) for changes in self.numbers],
             "leaps": list(map(list, self.leaps)),
         }
 
@@ -334,5 +345,6 @@ class Tracker:
         tracker.table = [{int(code): list(n) for code, *n in one} for one in content["table"]]
         tracker.stood.update({int(code): int(n) for code, n in content["stood"]})
         tracker.images = np.asarray(content["images"], np.int64)
-        tracker.carried.update(map(int, content["carried"]))
+        for n, changes in enumerate(content["numbers"]):
+            tracker.numbers[tuple((int(cell), int(code)) for cell, code in changes)] = n
         return tracker
