@@ -1,7 +1,9 @@
 """What is measured of a policy, how many steps that takes, and what is handed over."""
 
 import json
+import math
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +267,27 @@ class Turns(Small):
             self.cell = np.clip(self.cell + ahead, 0, 8)
 
 
-def test_fewer_states_than_random_actions_see_are_said():
+@pytest.mark.filterwarnings("ignore:observations look aliased")
+@pytest.mark.parametrize("n_envs", [1, 2])
+def test_what_did_nothing_is_tried_again_where_something_is_hidden(n_envs, tmp_path):
+    how = {"seed": 0, "measure_share": 0.0, "num_envs": n_envs}
+    with pytest.warns(RoverWarning, match="outcomes depend on earlier actions") as caught:
+        whole = Rover(Turns, **how).learn(900)
+    assert len(caught) == 1
+    assert len(whole.buffer.observations) == 81
+    with pytest.warns(RoverWarning, match="outcomes depend"):
+        Rover(Turns, run_dir=tmp_path, **how).learn(430)
+    again = Rover.resume(tmp_path, env=Turns).learn(470)
+    np.testing.assert_array_equal(again.buffer.actions, whole.buffer.actions)
+
+
+def test_drawn_outcomes_hide_nothing():
+    Rover(partial(GridWorld, "S..#..\n......", slip=0.3), seed=0, measure_share=0.0).learn(1000)
+
+
+@pytest.mark.filterwarnings("ignore:.*outcomes depend")
+def test_fewer_states_than_random_actions_see_are_said(monkeypatch):
+    monkeypatch.setattr("rover.data.histories._EVIDENCE", math.inf)
     with pytest.warns(RoverWarning, match="fewer states than uniformly random actions"):
         Rover(Turns, seed=0).learn(1500)
 

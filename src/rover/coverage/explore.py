@@ -20,6 +20,8 @@ from rover.coverage.config import RoverConfig
 from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
 from rover.data.copies import Episodic
+from rover.data.histories import Histories
+from rover.errors import warn
 from rover.operators.values import TIE, Values
 from rover.world.counts import Counts, Rows, exploration_values
 from rover.world.dynamics import ACTION_REPEAT, MISSED, STALE
@@ -42,13 +44,28 @@ MountainCar's flag later; in four, it explores a maze in a third fewer steps."""
 
 class _StateExplorer(Episodic):
     """Plans over exact states, counted in `model`, to what is novel. Only what contradicts a plan
-    makes it anew. Of several episodes in progress each heads for another pair, if there are any."""
+    makes it anew. Of several episodes in progress each heads for another pair, if there are any.
+
+    Once histories matter they are the states: what did nothing is tried again after other steps.
+    """
 
     _of_episode = "_path", "_exhausted", "_end"
 
     def __init__(self, model: Counts, buffer: Buffer) -> None:
-        self.model, self._buffer = model, buffer
+        self.model, self._buffer, self._histories = model, buffer, Histories(buffer)
         self.forget_plan()
+        self._remember()
+
+    def _remember(self) -> bool:
+        """Take in the histories of outcomes that vary; True if they are the states from now on."""
+        if self.model.varied or self._histories.matter:
+            self._histories.take_in()
+        if not self._histories.matter or self._buffer is self._histories.buffer:
+            return False
+        self._buffer = self._histories.buffer
+        self.model = Counts(self._buffer, changes=True)
+        self.forget_plan()
+        return True
 
     def forget_plan(self) -> None:
         self._plan: Values | None = None
@@ -59,6 +76,14 @@ class _StateExplorer(Episodic):
         self._exhausted, self._end = False, -1
 
     def observe(self, row: int, *, done: bool) -> None:
+        if self._remember():
+            warn(
+                f"step {row + 1}: outcomes depend on earlier actions, not on observations alone; "
+                "actions that did nothing are tried again after others. The policy does not see "
+                "what is hidden, such as a heading or an open door: add it to the observation",
+                stacklevel=5,
+            )
+            return
         self.turn_to(int(self._buffer.episodes[row]))
         # Predictions on a lattice may change with a transition, wherever it happened (D48).
         has_grown = self.model.extend()
@@ -77,6 +102,8 @@ class _StateExplorer(Episodic):
             self.end_episode()
 
     def act(self, observation: int, rng: np.random.Generator) -> int | None:
+        if self._histories.matter:
+            observation = self._histories.at(observation, self._turned_to)
         if self.model.extend():
             self._plan, self._exhausted = None, False
         if self._path and self.model.tries[self._end]:
@@ -90,6 +117,8 @@ class _StateExplorer(Episodic):
             self._exhausted = not self._path
         if self._path:
             return self._path.pop()
+        if self._histories.matter:
+            return int(rng.integers(self._buffer.n_actions))
         # Only the draw of a start can lead to what no path leads to, and by chance a second try.
         if self._plan is None:
             self._novelty, rows = self.model.novelty(), self.model.rows()

@@ -158,7 +158,8 @@ class Counts:
 
     A pair is the number x·A + a, its outcome an observation y, or −1 − y where the episode
     terminated in it. Lists hold one number for each pair. Transitions that the buffer holds already
-    are taken in; displacements foretell untried pairs of vectors if asked.
+    are taken in; displacements foretell untried pairs of vectors if asked. Outcomes that differ are
+    drawn, or a pair `changes` with something hidden: then none varies, and the latest comes next.
 
     Attributes:
         tries: how often a pair was tried.
@@ -169,8 +170,8 @@ class Counts:
         varied: pairs that led to more than one outcome.
     """
 
-    def __init__(self, buffer: Buffer, *, foretells: bool = False) -> None:
-        self.buffer = buffer
+    def __init__(self, buffer: Buffer, *, foretells: bool = False, changes: bool = False) -> None:
+        self.buffer, self._changes = buffer, changes
         self._counts: dict[tuple[int, int], int] = {}  # of pairs and outcomes, as first seen
         self.varied: set[int] = set()
         self._longest = 0  # steps of the longest episode that was truncated
@@ -216,12 +217,13 @@ class Counts:
         known = self._counts.get((pair, outcome), 0)
         self._counts[pair, outcome] = known + 1
         self.tries[pair] += 1
-        if known:
-            return False
         was_foretold = self.following[pair] == outcome  # of new ones the first alone can be
+        if known and (was_foretold or not self._changes):
+            return False
         self.following[pair] = outcome
         if self.tries[pair] > 1:
-            self.varied.add(pair)
+            if not self._changes:
+                self.varied.add(pair)
         else:
             self.first_tries[action] += 1
             self.departures[action] += outcome != x
