@@ -1,4 +1,4 @@
-"""Grid worlds: their maps, steps and dynamics, and rooms that every episode draws anew."""
+"""Grid worlds: their maps, steps and dynamics."""
 
 from collections import deque
 
@@ -8,15 +8,9 @@ import pytest
 from gymnasium.utils.env_checker import check_env, data_equivalence
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_rooms import RandomRooms
 from scipy.sparse import csr_array
 
-from rover.envs import (
-    ENVIRONMENTS,
-    FiniteDynamics,
-    GridWorld,
-    finite_dynamics,
-)
+from rover.envs import ENVIRONMENTS, FiniteDynamics, GridWorld
 from rover.envs.gridworld import _AGENT_COLOUR, _FLOOR_COLOUR, _WALL_COLOUR, OBSERVATIONS
 from rover.envs.layouts import make_layout
 from rover.errors import ConfigurationError
@@ -91,7 +85,8 @@ def test_no_observation_shows_the_goal(observation):
     np.testing.assert_array_equal(with_goal.finite_mdp.observations, env.finite_mdp.observations)
 
 
-def test_random_starts_are_uniform_over_the_free_cells_but_the_goal():
+def test_starts_are_as_asked_and_random_ones_uniform_over_the_free_cells_but_the_goal():
+    assert GridWorld(SMALL_MAP, start=(2, 0)).reset()[1] == {"state": 2}
     env = GridWorld(SMALL_MAP, goal="marked", start="random")
     probabilities = env.finite_mdp.dynamics.start
     np.testing.assert_allclose(probabilities, [1 / 7] * 7 + [0])
@@ -101,18 +96,13 @@ def test_random_starts_are_uniform_over_the_free_cells_but_the_goal():
     assert np.abs(counts[:7] - 1000).max() < 4.5 * np.sqrt(1000)
 
 
-def test_start_by_keyword():
-    assert GridWorld(SMALL_MAP, start=(2, 0)).reset()[1] == {"state": 2}
-    with pytest.raises(ConfigurationError, match=r"start \(1, 1\) is no free cell"):
-        GridWorld(SMALL_MAP, start=(1, 1))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"observation": "rgb"}, "unknown observation 'rgb'; choose one of state, onehot, "),
         ({"slip": float("nan")}, "slip is nan, but must be a probability"),
         ({"goal": (1, 1)}, r"goal \(1, 1\) is no free .*; the nearest free cell is \(1, "),
+        ({"start": (1, 1)}, r"start \(1, 1\) is no free cell"),
         ({"start": "anywhere"}, "start is 'anywhere'; give a cell .*'random'"),
         ({"goal": (0, 0)}, r"start and goal are both cell \(0, 0\)"),
         ({"layout": "S..", "goal": "marked"}, "no cell of the map is marked 'G'"),
@@ -169,37 +159,6 @@ def test_dynamics_and_episodes_follow_the_rules(case, slip, data):
         assert (terminated, truncated) == (is_over, not is_over and step == 12)
         if is_over:
             break
-
-
-SMALL = {"rooms": 3, "room_size": 2, "contexts": 4}
-
-
-@pytest.mark.parametrize("observation", ["map", "view"])
-def test_it_follows_gymnasium_and_its_stated_dynamics(observation):
-    env = RandomRooms(observation=observation, **SMALL)
-    check_env(env, skip_render_check=True)
-    rng, contexts = np.random.default_rng(0), set()
-    for episode in range(12):
-        seen, info = env.reset(seed=episode)
-        state, ended = info["state"], False
-        contexts.add(info["context"])
-        assert env.mdp.dynamics.start[state] == 0.25
-        while not ended:
-            assert np.array_equal(seen, env.mdp.observations[state])
-            assert env.context_of[state] == info["context"]
-            action = int(rng.integers(4))
-            seen, _, _, ended, info = env.step(action)
-            assert env.mdp.dynamics.transition[action][state, info["state"]] == 1.0
-            state = info["state"]
-    assert len(contexts) == 4
-
-
-def test_only_a_map_tells_the_states_apart_and_a_family_follows_from_its_seed():
-    problem = finite_dynamics(RandomRooms(**SMALL))
-    assert len(np.unique(problem.observations, axis=0)) == problem.dynamics.n_states
-    assert finite_dynamics(RandomRooms(observation="view", **SMALL)) is None
-    first, again, other = (RandomRooms(family=seed) for seed in (1, 1, 2))
-    assert first.layouts == again.layouts != other.layouts
 
 
 PAPER_MAPS = {

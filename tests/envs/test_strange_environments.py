@@ -24,6 +24,7 @@ class Arena(Small):
     """
 
     observation_space = spaces.Box(0.0, 1.0, (2,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
     def __init__(
         self,
@@ -31,9 +32,7 @@ class Arena(Small):
         changes: bool = False,
         as_lists: bool = False,
         reward: Any = 0.0,
-        actions: spaces.Space[Any] | None = None,
     ) -> None:
-        self.action_space = actions or spaces.Box(-1.0, 1.0, (2,), np.float32)
         self.changes, self.as_lists, self.reward = changes, as_lists, reward
         self.taken: list[Any] = []
 

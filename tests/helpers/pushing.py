@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from small_envs import Small
 from walks import Walk
 
 from rover.data import Buffer
@@ -23,7 +23,7 @@ def seen(hand: float, box: float) -> np.ndarray:
     return np.array([hand, box, box - hand])
 
 
-class Pushing(gym.Env[Any, Any]):
+class Pushing(Small):
     """The hand is free, the box is the goal, and observations are dictionaries."""
 
     action_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
@@ -42,21 +42,15 @@ class Pushing(gym.Env[Any, Any]):
         distance = float(np.linalg.norm(np.asarray(achieved) - desired))
         return -float(distance > 0.03) if self.sparse else -distance
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
+    def begin(self) -> None:
         self.hand, self.box = self.np_random.uniform([0.0, 0.35], [0.2, 0.55])
-        self.goal, self.age = self.np_random.uniform(0.6, 0.9, 1), 0
-        return self._look(), {}
+        self.goal = self.np_random.uniform(0.6, 0.9, 1)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def move(self, action: Any) -> tuple[float, bool]:
         self.hand, self.box = pushed(self.hand, self.box, float(action[0]))
-        self.age += 1
-        reward = self.compute_reward([self.box], self.goal, {})
-        return self._look(), reward, False, self.age == 40, {"is_success": reward == 0.0}
+        return self.compute_reward([self.box], self.goal, {}), False
 
-    def _look(self) -> dict[str, Any]:
+    def look(self) -> dict[str, Any]:
         box = np.array([self.box])
         observation = seen(self.hand, self.box)
         return {"observation": observation, "achieved_goal": box, "desired_goal": self.goal}

@@ -92,7 +92,7 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         layout = self.layouts[context]
         self._state = self._first[context] + layout.index(layout.start)
         self._elapsed = 0
-        return self._seen()
+        return self._seen(), {}
 
     def step(
         self, action: int | np.int64
@@ -100,13 +100,10 @@ class RandomRooms(gym.Env[NDArray[np.uint8], np.int64]):
         """Make one move."""
         self._state = self._successor[self._state][int(action)]
         self._elapsed += 1
-        observation, info = self._seen()
-        return observation, 0.0, False, self._elapsed == self.horizon, info
+        return self._seen(), 0.0, False, self._elapsed == self.horizon, {}
 
-    def _seen(self) -> tuple[NDArray[np.uint8], dict[str, Any]]:
-        # For measurements; whether the agent sees the context depends on the observation.
-        info = {"state": self._state, "context": int(self.context_of[self._state])}
-        return self.mdp.observations[self._state].copy(), info
+    def _seen(self) -> NDArray[np.uint8]:
+        return self.mdp.observations[self._state].copy()
 
 
 def _rooms(doors: NDArray[np.int64], size: int, rng: np.random.Generator) -> Layout:

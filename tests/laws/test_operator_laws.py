@@ -253,49 +253,11 @@ def test_gradient_times_occupancy_is_what_autograd_finds(case):
     assert relative_error(partial[ordinary], derivative[keys[ordinary]]) < TOLERANCE
 
 
-def test_residual_is_one_minus_the_regressions_total_weight(case):
-    model = case.fitted[0]
-    points = torch.cat([case.features, case.new_features])
-
-    def sink_mass(features: Tensor) -> Tensor:
-        kept = model.coefficients(torch.ones_like(model.support.start))
-        return 1.0 - model.regressors(features) @ kept
-
-    residual = sink_mass(points)
-    for action in range(case.n_actions):
-        inputs = case.features[case.inputs[case.actions == action]]
-        if len(inputs) == 0:
-            assert torch.equal(residual[:, action], torch.ones(len(points)).double())
-            continue
-        gram = case.kernel(inputs, inputs) + case.ridge * torch.eye(len(inputs)).double()
-        weights = torch.linalg.solve(gram, case.kernel(inputs, points))
-        expected = 1.0 - weights.sum(0)
-        assert float((residual[:, action] - expected).abs().max()) < TOLERANCE
-    ordinary = ~model.support.terminal
-    at_anchors = sink_mass(model.anchor_features).T
-    kept = model.transition.sum(dim=1) + at_anchors
-    assert float((kept[:, ordinary] - 1.0).abs().max()) < TOLERANCE
-    assert np.allclose(model.transition.sum(dim=1)[:, ~ordinary], 1.0)
-
-
 def test_order_of_the_transitions_changes_no_bit(case):
     order = np.random.default_rng(1).permutation(len(case.inputs))
     names = ("inputs", "actions", "successors", "terminated")
     shuffled = replace(case, **{name: getattr(case, name)[order] for name in names})
     assert torch.equal(case.fitted[0].transition, shuffled.model().transition)
-
-
-def test_anchors_without_mass_change_nothing(case):
-    counts = merge_transitions(case.inputs, case.actions, case.successors, case.terminated)
-    everything = exact_support(
-        counts,
-        np.concatenate([case.starts, np.arange(len(case.features))]),
-        np.concatenate([case.start_weights, np.zeros(len(case.features))]),
-    )
-    _, _, occupancy = case.solved(everything)
-    _, _, expected = case.fitted
-    assert occupancy.objective == pytest.approx(expected.objective, rel=TOLERANCE)
-    assert occupancy.sink_mass == pytest.approx(expected.sink_mass, abs=1e-10)
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,15 @@
-"""Policies that are networks: mixtures, skills, gradients, and the same bits from a file."""
+"""Policies that are networks: mixtures, skills and gradients."""
 
 import numpy as np
 import pytest
 import torch
 from small_networks import small_network
 
-import rover
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.features import Observations
 from rover.policies import NetworkPolicy, PolicyNetwork
 
 N_STATES, N_ACTIONS, SKILL_DIM = 7, 3, 5
-KINDS = ("one", "mixture", "skills")
 
 
 def make_network(seed: int, *, skill_dim: int = 0) -> PolicyNetwork:
@@ -68,21 +66,6 @@ def test_actions_of_a_component_and_of_the_mixture(kind):
     components = [policy.draw_component(rng) for _ in range(n)]
     shares = np.bincount(components, minlength=policy.n_components) / n
     np.testing.assert_allclose(shares, 1 / policy.n_components, atol=0.1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_same_bits_from_a_file(kind, tmp_path):
-    policy = make_policy(kind)
-    policy.save(tmp_path / "policy.safetensors")
-    loaded = rover.load_policy(tmp_path / "policy.safetensors")
-    assert isinstance(loaded, NetworkPolicy)
-    assert loaded.details == policy.details
-    assert loaded.config == policy.config
-    np.testing.assert_array_equal(loaded.tables(STATES), policy.tables(STATES))
-    loaded.save(tmp_path / "again.safetensors")
-    assert (tmp_path / "again.safetensors").read_bytes() == (
-        tmp_path / "policy.safetensors"
-    ).read_bytes()
 
 
 def test_what_cannot_be_asked():
