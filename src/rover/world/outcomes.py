@@ -302,32 +302,25 @@ class NearOutcomes:
 
     def gain(self) -> float:
         """Mean error of the dynamics model at held-out transitions, beyond the energy score of the
-        outcomes here, which is least of the true distribution (Gneiting and Raftery 2007). It is
-        −inf where outcomes are certain: the nearest try is then as much more alike as it is nearer.
-        """
+        outcomes here, which is least of the true distribution (Gneiting and Raftery 2007)."""
+        law, gains = self.model.dynamics.displacements, []
         rows = evenly_spaced(len(self.buffer), MOST_COMPARED)
         half, actions = _halves(self.buffer)[rows], self.buffer.actions[rows]
-        begins, changes = self._begins[rows], self._changes[rows]
-        some, parts = np.zeros(len(rows), np.bool_), []
-        some[evenly_spaced(len(rows), 2 * SAMPLE)] = True
-        law = self.model.dynamics.displacements
         for action, is_half in product(np.unique(actions), (False, True)):
-            mine = np.flatnonzero(actions == action)
-            asked, others = mine[some[mine] & (half[mine] == is_half)], mine[half[mine] != is_half]
-            if len(others) < _NEAREST:
+            mine, others = (
+                rows[(actions == action) & (half == part)] for part in (is_half, not is_half)
+            )
+            some = mine[evenly_spaced(len(mine), SAMPLE)]
+            if not len(some) or not len(others):
                 continue
-            far, near = nearest(KDTree(begins[others]), begins[asked], _NEAREST)
-            drawn, change = changes[others[near]], changes[asked]
-            off = np.linalg.norm(drawn - change[:, None], axis=2)
+            begins, changes = self._begins[some], self._changes[some]
+            near = nearest(KDTree(self._begins[others]), begins, _NEAREST)[1]
+            drawn = self._changes[others[near]]
+            off = np.linalg.norm(drawn - changes[:, None], axis=2).mean(axis=1)
             apart = np.linalg.norm(drawn[:, :, None] - drawn[:, None], axis=3).mean(axis=(1, 2))
-            missed = np.linalg.norm(law.left_out(begins[asked], actions[asked], change), axis=1)
-            gains = missed - off.mean(axis=1) + apart / 2.0
-            parts.append(np.column_stack([gains, far[:, [0, -1]], off[:, [0, -1]]]))
-        if not parts:
-            return -np.inf
-        gain, nearer, farther, less, more = np.concatenate(parts).mean(axis=0)
-        alike = 0.5 * (1.0 + nearer / farther) * more + 1e-6 * self.model.units.usual
-        return float(gain) if less > alike else -np.inf
+            missed = law.left_out(begins, self.buffer.actions[some], changes)
+            gains.append(np.linalg.norm(missed, axis=1) - off + apart / 2.0)
+        return float(np.concatenate(gains).mean()) if gains else 0.0
 
     def _drawn(self) -> FloatArray:
         """Outcomes (m, A, k, d) of every action at the landmarks, where one that was never tried
@@ -339,8 +332,7 @@ class NearOutcomes:
             tries = np.flatnonzero(actions == action)
             near = nearest(KDTree(self._begins[tries]), points, _NEAREST)[1]
             drawn[:, action] += self._changes[tries[near[:, np.arange(_NEAREST) % near.shape[1]]]]
-        known = np.concatenate([self._begins, self._ends])
-        return np.clip(drawn, known.min(axis=0), known.max(axis=0))
+        return drawn
 
     def priced_rows(self, rewards: FloatArray, ends: BoolArray) -> tuple[Rows, FloatArray]:
         """Rows of every action at the landmarks, and its expected rewards (m·A, K), by the rewards

@@ -40,7 +40,7 @@ _FEW_STATES = 0.3
 """States for each move up to which vectors of floats are known by their outcomes: fewer come back
 than of others, since a dynamics model knows what lies between them."""
 
-_MOST_DRAWN, _LITTLE_CHANCE = 6, 0.05
+_MOST_DIMENSIONS, _LITTLE_CHANCE = 6, 0.05
 """Dimensions up to which continuous outcomes are drawn from the nearest tries, and unexplained
 share of the motion from which on they are."""
 
@@ -149,7 +149,7 @@ class World:
         counts, model = self.buffer.counts(), self.landmarks()
         is_certain = counts.n_pairs < len(self.buffer) and counts.outcome_variance == 0.0
         is_explained = model.dynamics.unexplained <= _LITTLE_CHANCE
-        if is_certain or is_explained or len(model.units.kept) > _MOST_DRAWN:
+        if is_certain or is_explained or len(model.units.kept) > _MOST_DIMENSIONS:
             return None
         near = NearOutcomes(model)
         return near if near.gain() > 0.0 else None
