@@ -37,7 +37,6 @@ from rover.world.counts import Rows
 from rover.world.model import Sums
 from rover.world.neighbours import NEIGHBOURS, Neighbours
 from rover.world.net import FIRST_UNITS, units_due
-from rover.world.outcomes import NearOutcomes
 from rover.world.regression import SEARCHED_FIT
 from rover.world.world import Points, World, lasts_a_lag, repeats
 
@@ -201,13 +200,15 @@ def planned_policy(
 ) -> ValuePolicy:
     """The best policies of K tasks on the transitions of an experience, one for each; or policies
     of the `tables` of another plan."""
-    world, points = experience.world, experience.points()
-    if tables is not None and points.exact:  # tables are of landmarks, also where states repeat
-        points = world.part(_net_points, lambda: _net_points(world))
+    points = experience.points()
     if tables is None:
         # Goals are what rows lead to; other tasks end with transitions.
         ends = tasks.ends[:, 0] if tasks.goals is None else None
-        rows = experience.rows(settings.ridge, ends)
+        if points.neighbours is not None and points.are_drawn and ends is not None:
+            rows, earned = points.neighbours.drawn_rows(tasks.rewards, ends)
+            tasks = replace(tasks, earned=earned)
+        else:
+            rows = experience.rows(settings.ridge, ends)
         if points.outcomes is not None and tasks.goals is None:
             tasks = replace(tasks, earned=points.outcomes.rewards(tasks.rewards, rows))
         # Rewards, and ends, are read where steps end, or else where they begin and by the action.
@@ -223,7 +224,7 @@ def planned_policy(
     own = {"projection": points.projection, "sink_values": sink_values, "goals": goals}
     return ValuePolicy(
         {name: torch.from_numpy(table) for name, table in (tables | own).items()},
-        observation_shape=world.buffer.observations.shape,
+        observation_shape=experience.world.buffer.observations.shape,
         neighbours=1 if points.exact else NEIGHBOURS,
         reach=points.reach,
         has_metric=points.has_metric,
@@ -265,12 +266,6 @@ def _optimal_tables(
         tables["displacements"] = rows.ahead.reshape(*size, -1) - rows.landmarks[:, None]
         tables["contact_probability"] = rows.uniform.reshape(size)
     return tables | {"landmarks": rows.landmarks}
-
-
-def near_tables(near: NearOutcomes, tasks: Tasks, settings: PlanSettings) -> dict[str, FloatArray]:
-    """Tables of the best policy of one reward where outcomes of continuous numbers are drawn."""
-    rows, earned = near.priced_rows(tasks.rewards, tasks.ends[:, 0])
-    return _optimal_tables(rows, replace(tasks, earned=earned), settings, np.ones((2, 1), np.bool_))
 
 
 def _solve(

@@ -28,7 +28,6 @@ from rover.policies import ValuePolicy
 from rover.solving.plans import (
     Experience,
     PlanSettings,
-    near_tables,
     planned_policy,
     warn_of_unexplained,
 )
@@ -203,7 +202,7 @@ class _Stage:
         rng: np.random.Generator,
         least: float = -math.inf,
     ) -> tuple[FloatArray, FloatArray]:
-        """Discounted returns (k,) of a policy, that of a plan, or of random actions, from starts
+        """Discounted returns (k,) of a policy, a plan's policy, or random actions, from starts
         (k, d), and the points passed (n, d), while the returns' mean may still exceed `least`."""
         points, passed, numbers = starts, [starts], np.arange(len(starts))
         returns, left, alive = np.zeros(len(starts)), 1.0, np.ones(len(starts))
@@ -257,8 +256,6 @@ def refined_policy(experience: Experience, task: Tasks, settings: PlanSettings) 
     arrivals the reward, the plan that is not refined is simulated beside the one that is.
     """
     policy_of = partial(planned_policy, experience, task, settings)
-    if (near := experience.world.near_outcomes) is not None:
-        return policy_of(near_tables(near, task, settings))
     dynamics, missed = _refined_dynamics(experience)
     by_arrival, neighbours = False, experience.points().neighbours
     if dynamics is not None and neighbours is not None:
@@ -282,7 +279,7 @@ def _refined_dynamics(experience: Experience) -> tuple[RefinedDynamics | None, f
     """Dynamics for rollouts, if they explain nearly all motion; and the share that they leave
     unexplained, 0 where no dynamics model is asked."""
     points = experience.points()
-    if points.neighbours is None or points.encoder is not None:
+    if points.neighbours is None or points.encoder is not None or points.are_drawn:
         return None, 0.0
     model = points.neighbours.model
     if (missed := model.dynamics.unexplained) > MOST_UNEXPLAINED:

@@ -16,7 +16,7 @@ import torch
 from scipy.sparse import csr_array, eye_array
 from scipy.spatial import KDTree
 
-from rover.arrays import BoolArray, FloatArray, IntArray, evenly_spaced
+from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, evenly_spaced
 from rover.operators.values import gaussian_weights
 from rover.world.counts import Rows
 from rover.world.dynamics import ACTION_REPEAT, MOST_COMPARED
@@ -34,6 +34,9 @@ _USUAL_RIDGE = 0.02  # λ, where no other is asked for
 _HALF = 0.3  # distance at which a transition supports by a half, in units of what five steps change
 # Without it OGBench giant's seed 12 succeeds in 0.96 of its attempts, and not in all.
 _HIDDEN = 0.03  # share of uniform actions where a wall may be one that nothing foresees
+
+_FINEST, _MOST_OUTCOMES = 0.02, 120_000  # distance of landmarks, and drawn outcomes of a plan
+_MOST_DRAWN, _LITTLE_CHANCE = 6, 0.05  # numbers, and unexplained share up to which none are drawn
 
 MAX_SOLVED_LANDMARKS = 10_000
 """Most landmarks, where more would be needed spacings grow."""
@@ -209,6 +212,68 @@ class Neighbours:
             passed=passed,
             uniform=np.maximum(contact, _HIDDEN * self.contacts.any()),
         )
+
+    @cached_property
+    def are_drawn(self) -> bool:
+        """True if changes of other tries near by predict a transition better than the dynamics
+        model, by the energy score (Gneiting and Raftery 2007), least for the true distribution: for
+        few numbers, badly explained, and where not all that was repeated came out the same."""
+        dynamics, counts, gains = self.model.dynamics, self.model.buffer.counts(), [0.0]
+        is_certain = counts.n_pairs < len(self._begins) and counts.outcome_variance == 0.0
+        is_explained = dynamics.unexplained <= _LITTLE_CHANCE
+        if is_certain or is_explained or self._begins.shape[1] > _MOST_DRAWN:
+            return False
+        for action, (rows, _) in self._tried.items():
+            some = rows[evenly_spaced(len(rows), SAMPLE)]
+            begins, changes = self._begins[some], self._changes[some]
+            drawn = self._changes[self.near(action, begins)[0][:, 1:]]  # the first is itself
+            if drawn.shape[1]:
+                off = np.linalg.norm(drawn - changes[:, None], axis=2).mean(axis=1)
+                apart = np.linalg.norm(drawn[:, :, None] - drawn[:, None], axis=3).mean(axis=(1, 2))
+                actions = np.full(len(some), action)
+                missed = dynamics.displacements.left_out(begins, actions, changes)
+                gains += (np.linalg.norm(missed, axis=1) - off + apart / 2.0).tolist()
+        return sum(gains) > 0.0
+
+    def drawn_rows(self, rewards: FloatArray, ends: BoolArray) -> tuple[Rows, FloatArray]:
+        """Rows of single steps on m landmarks, and their expected rewards (m·A, K), by the rewards
+        (n, K) of the transitions and those (n,) with which a task ends.
+
+            P(s' | s, a) = 1/k Σ_j δ(s + change_j)
+
+        over the nearest tries of a: kernel-based reinforcement learning (Ormoneit and Sen 2002)
+        with changes in place of ends. Where a step ended, what it changed and the action predict
+        rewards and ends, by one forest: no reward is earned again where the task has ended.
+        """
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        buffer, every = self.model.buffer, self.model.units.points
+        largest = max(1, _MOST_OUTCOMES // (NEIGHBOURS * buffer.n_actions))
+        net = Net.over(every(np.arange(len(buffer.observations))), _FINEST, largest=largest)
+        changes = np.zeros((len(net), buffer.n_actions, NEIGHBOURS, self._changes.shape[1]))
+        for action in self._tried:
+            tries = self.near(action, net.landmarks)[0]
+            changes[:, action] = self._changes[tries[:, np.arange(NEIGHBOURS) % tries.shape[1]]]
+        begins, controls = net.landmarks[:, None, None], buffer.controls
+        given = np.broadcast_to(controls[:, None], (*changes.shape[:3], controls.shape[1]))
+        asked = np.concatenate([begins + changes, changes, given], axis=3)
+        arrivals = every(buffer.successors)
+        inputs = np.column_stack([arrivals, self._changes, controls[buffer.actions]])
+        targets = np.column_stack([rewards, ends])
+        scale = np.maximum(targets.std(axis=0), 1e-12)
+        forest = ExtraTreesRegressor(32, min_samples_leaf=2, random_state=0)
+        forest.fit(inputs, targets / scale)
+        found = scale * forest.predict(asked.reshape(-1, asked.shape[3]))
+        sink = np.tile(~np.isin(np.arange(buffer.n_actions), list(self._tried)), len(net))
+        index, weights = between(net.tree, (begins + changes).reshape(len(found), -1), NEIGHBOURS)
+        weights *= (~sink / NEIGHBOURS).repeat(NEIGHBOURS)[:, None]
+        onward, over = (
+            sparse_rows(index.reshape(len(sink), -1), part.reshape(len(sink), -1), len(net))
+            for part in (weights * (1.0 - found[:, -1:]), weights * found[:, -1:])
+        )
+        lost, start = sink.astype(np.float64), self.model.start(net)
+        rows = Rows(onward, over, lost, start, np.empty((len(sink), 0)), net.landmarks)
+        return rows, found[:, :-1].reshape(len(sink), NEIGHBOURS, -1).mean(axis=1)
 
 
 def _others(tree: KDTree) -> IntArray:

@@ -18,13 +18,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
-from rover.arrays import SAMPLE, BoolArray, FloatArray, IntArray, blocks, evenly_spaced
+from rover.arrays import BoolArray, FloatArray, IntArray, blocks
 from rover.data import Buffer
 from rover.world.counts import Rows
-from rover.world.dynamics import MOST_COMPARED
-from rover.world.model import LandmarkModel
-from rover.world.neighbours import NEIGHBOURS
-from rover.world.net import Net, between, nearest, sparse_rows
+from rover.world.net import nearest
 
 _TREES, _TREES_OF_A_CHOICE, _LEAVES = 32, 6, (2, 5, 12)
 _PRUNED = 3.0, 12.0  # impurity that a split must remove, in units of a transition's
@@ -36,8 +33,6 @@ _MOST_STATES = 16_000
 _DRAWS, _ALL_DRAWS = (16, 64), 3_000_000  # of a pair, and of all pairs
 _MOST_LEVELS = 1024  # of the columns of states together, at which rewards may step
 _HELD_OUT = 50  # transitions that are held out together where episodes are few
-_NEAREST = 16  # tries near a point that are its outcomes
-_APART, _MOST_DRAWN = 0.02, 240_000  # distance of landmarks, and outcomes of all together
 
 
 class _Forest:
@@ -73,7 +68,8 @@ class _Forest:
             error = float(weights @ ((predicted - targets) ** 2).mean(axis=1))
             if error < best:
                 best, self.held_out, chosen = error, predicted, (used, leaf)
-        grow(*chosen, _TREES, np.ones_like(fold))
+        # As many of all transitions fill the regions that were compared on halves of them.
+        grow(chosen[0], 2 * chosen[1], _TREES, np.ones_like(fold))
 
     def predict(self, inputs: FloatArray) -> FloatArray:
         """Expectations (m, k) given inputs (m, d)."""
@@ -124,7 +120,8 @@ class Outcomes:
         self._pairs = buffer.inputs * buffer.n_actions + buffer.actions
         # Plans ask for all pairs, however often each was tried.
         self._alike = 1.0 / np.bincount(self._pairs)[self._pairs]
-        self._fold = _halves(buffer)
+        few = np.arange(len(buffer)) // _HELD_OUT
+        self._fold = (buffer.episodes if buffer.n_episodes > 3 else few) % 2 == 0
         # Each number is predicted in the form that varies less: what it changes, or what it is.
         pairs = zip((after - begins).T, after.T, strict=True)
         self._changes = np.array([_impurity(change) <= _impurity(end) for change, end in pairs])
@@ -279,95 +276,6 @@ class Outcomes:
         found = (sums + weight * mean) / (tries + weight)
         moved = (rows.onward + rows.ended) @ (after @ others) + rows.end[:, None] * over
         return np.asarray(asked @ own + moved + found)
-
-
-class NearOutcomes:
-    """Outcomes of every action between points of continuous numbers, by its k = 16 nearest tries.
-
-        P(s' | s, a) = 1/k Σ_j δ(s + change_j)
-
-    Kernel-based reinforcement learning (Ormoneit and Sen 2002) with changes in place of ends.
-
-    Attributes:
-        net: m landmarks of a plan, as points of a landmark model.
-    """
-
-    def __init__(self, model: LandmarkModel) -> None:
-        self.model, self.buffer, buffer = model, model.buffer, model.buffer
-        every = model.units.points(np.arange(len(buffer.observations)))
-        self._begins, self._ends = every[buffer.inputs], every[buffer.successors]
-        self._changes = self._ends - self._begins
-        most = max(1, _MOST_DRAWN // (_NEAREST * buffer.n_actions))
-        self.net = Net.over(every, _APART, largest=most)
-
-    def gain(self) -> float:
-        """Mean error of the dynamics model at held-out transitions, beyond the energy score of the
-        outcomes here, which is least of the true distribution (Gneiting and Raftery 2007)."""
-        law, gains = self.model.dynamics.displacements, []
-        rows = evenly_spaced(len(self.buffer), MOST_COMPARED)
-        half, actions = _halves(self.buffer)[rows], self.buffer.actions[rows]
-        for action, is_half in product(np.unique(actions), (False, True)):
-            mine, others = (
-                rows[(actions == action) & (half == part)] for part in (is_half, not is_half)
-            )
-            some = mine[evenly_spaced(len(mine), SAMPLE)]
-            if not len(some) or not len(others):
-                continue
-            begins, changes = self._begins[some], self._changes[some]
-            near = nearest(KDTree(self._begins[others]), begins, _NEAREST)[1]
-            drawn = self._changes[others[near]]
-            off = np.linalg.norm(drawn - changes[:, None], axis=2).mean(axis=1)
-            apart = np.linalg.norm(drawn[:, :, None] - drawn[:, None], axis=3).mean(axis=(1, 2))
-            missed = law.left_out(begins, self.buffer.actions[some], changes)
-            gains.append(np.linalg.norm(missed, axis=1) - off + apart / 2.0)
-        return float(np.concatenate(gains).mean()) if gains else 0.0
-
-    def _drawn(self) -> FloatArray:
-        """Outcomes (m, A, k, d) of every action at the landmarks, where one that was never tried
-        changes nothing."""
-        points, actions = self.net.landmarks, self.buffer.actions
-        shape = len(points), self.buffer.n_actions, _NEAREST, points.shape[1]
-        drawn = np.array(np.broadcast_to(points[:, None, None], shape))
-        for action in np.unique(actions):
-            tries = np.flatnonzero(actions == action)
-            near = nearest(KDTree(self._begins[tries]), points, _NEAREST)[1]
-            drawn[:, action] += self._changes[tries[near[:, np.arange(_NEAREST) % near.shape[1]]]]
-        return drawn
-
-    def priced_rows(self, rewards: FloatArray, ends: BoolArray) -> tuple[Rows, FloatArray]:
-        """Rows of every action at the landmarks, and its expected rewards (m·A, K), by the rewards
-        (n, K) of transitions and those (n,) with which a task ends: both by one forest, given
-        where a step ended, what it changed, and the action."""
-        from sklearn.ensemble import ExtraTreesRegressor
-
-        buffer, net, drawn = self.buffer, self.net, self._drawn()
-        (size, n_actions, _, d), controls = drawn.shape, buffer.controls
-        inputs = np.column_stack([self._ends, self._changes, controls[buffer.actions]])
-        earned = np.column_stack([rewards, ends])
-        scale = np.maximum(earned.std(axis=0), 1e-12)
-        forest = ExtraTreesRegressor(_TREES, min_samples_leaf=_LEAVES[0], random_state=0)
-        forest.fit(inputs, earned / scale)
-        given = np.broadcast_to(controls[:, None], (*drawn.shape[:3], controls.shape[1]))
-        asked = np.concatenate([drawn, drawn - net.landmarks[:, None, None], given], axis=3)
-        found = scale * forest.predict(asked.reshape(-1, asked.shape[3]))
-        index, near = between(net.tree, drawn.reshape(-1, d), NEIGHBOURS)
-        untried = np.bincount(buffer.actions, minlength=n_actions) == 0
-        sink = np.tile(untried, size).astype(np.float64)
-        near *= ((1.0 - sink) / _NEAREST).repeat(_NEAREST)[:, None]
-        onward, over = (
-            sparse_rows(index.reshape(len(sink), -1), (near * share).reshape(len(sink), -1), size)
-            for share in (1.0 - found[:, -1:], found[:, -1:])
-        )
-        rows = Rows(
-            onward, over, sink, self.model.start(net), np.empty((len(sink), 0)), net.landmarks
-        )
-        return rows, found[:, :-1].reshape(len(sink), _NEAREST, -1).mean(axis=1)
-
-
-def _halves(buffer: Buffer) -> BoolArray:
-    """Half of the transitions (n,), by episodes where these are several."""
-    few = np.arange(len(buffer)) // _HELD_OUT
-    return np.asarray((buffer.episodes if buffer.n_episodes > 3 else few) % 2 == 0)
 
 
 def _sums(index: IntArray, values: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:

@@ -29,7 +29,7 @@ from rover.world.lattice import find_lattice
 from rover.world.model import LandmarkModel, Sums
 from rover.world.neighbours import Neighbours
 from rover.world.net import FIRST_UNITS, time_units, units_due
-from rover.world.outcomes import _MOST_CLASSES, _MOST_NUMBERS, NearOutcomes, Outcomes
+from rover.world.outcomes import _MOST_CLASSES, _MOST_NUMBERS, Outcomes
 from rover.world.regression import Fit
 
 # Decided later, Montezuma's images became states, and a plan over them took 13 ms.
@@ -39,10 +39,6 @@ _DECIDED = 2000
 _FEW_STATES = 0.3
 """States for each move up to which vectors of floats are known by their outcomes: fewer come back
 than of others, since a dynamics model knows what lies between them."""
-
-_MOST_DIMENSIONS, _LITTLE_CHANCE = 6, 0.05
-"""Dimensions up to which continuous outcomes are drawn from the nearest tries, and unexplained
-share of the motion from which on they are."""
 
 _TRIES_ALIKE = 1.5
 """Tries that a state's other actions count for, per unit of the outcomes' variance (D50)."""
@@ -137,23 +133,6 @@ class World:
         outcomes = Outcomes(buffer)
         return outcomes if outcomes.gain > 0.0 else None
 
-    @property
-    def near_outcomes(self) -> NearOutcomes | None:
-        """Outcomes of few continuous numbers, where these predict held-out transitions better than
-        certain outcomes; None: they do not."""
-        return self.part(NearOutcomes, self._near_outcomes)
-
-    def _near_outcomes(self) -> NearOutcomes | None:
-        if self.kind != "landmarks" or not has_metric(self.buffer.observations.rows):
-            return None
-        counts, model = self.buffer.counts(), self.landmarks()
-        is_certain = counts.n_pairs < len(self.buffer) and counts.outcome_variance == 0.0
-        is_explained = model.dynamics.unexplained <= _LITTLE_CHANCE
-        if is_certain or is_explained or len(model.units.kept) > _MOST_DIMENSIONS:
-            return None
-        near = NearOutcomes(model)
-        return near if near.gain() > 0.0 else None
-
     def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
         """The one model of all transitions on landmarks, by sums of features of observations; None:
         of their numbers."""
@@ -169,7 +148,9 @@ class World:
     def repeats(self) -> bool:
         """True if rewards are planned for on observations themselves."""
         # States of coarse steps come back, and walls between them show in transitions alone.
-        return self.kind == "states" or repeats(self.buffer)
+        comes_back = self.kind == "landmarks" and repeats(self.buffer)
+        is_certain = comes_back and self.buffer.counts().outcome_variance == 0.0
+        return self.kind == "states" or is_certain
 
     def part(self, name: Hashable, make: Callable[[], _PartT]) -> _PartT:
         """A model that follows from all transitions and a name, which nobody changes, made once and
@@ -272,6 +253,11 @@ class Points:
     def exact(self) -> bool:
         """True if every landmark stands for one observation alone."""
         return self.neighbours is None
+
+    @property
+    def are_drawn(self) -> bool:
+        """True if plans for rewards draw continuous numbers from tries near by."""
+        return bool(self.neighbours and self.encoder is None and self.neighbours.are_drawn)
 
     @property
     def reach(self) -> float:
