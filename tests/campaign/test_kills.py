@@ -31,6 +31,7 @@ import numpy as np
 import pytest
 import torch._dynamo  # noqa: F401  (so that forked processes need not import it)
 from gymnasium.envs.classic_control import MountainCarEnv
+from same_files import content
 from small_agents import SMALL
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -77,12 +78,9 @@ def _bounded(action: Callable[[], int], folder: Path, outputs: Sequence[int]) ->
 
 
 def fork(action: Callable[[], int], folder: Path, *, kill_after: float | None = None) -> Ended:
-    """Run `action` in a process of its own.
+    """Run `action`, which returns an exit code, in a process of its own that works in `folder`.
 
-    Args:
-        action: returns the exit code.
-        folder: the working directory.
-        kill_after: seconds after which the process is killed on purpose.
+    It is killed on purpose after so many seconds.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         outputs = out.fileno(), err.fileno()
@@ -271,19 +269,12 @@ def contents(folder: Path) -> dict[str, Any]:
         name = str(path.relative_to(folder))
         if name.startswith("pictures"):  # drawn by commands on a finished run, and no part of it
             continue
-        if path.is_dir():
-            found[name] = "a folder"
-            continue
-        found[name] = data = path.read_bytes()
-        with contextlib.suppress(ValueError):  # what is not of its kind is compared as it is
-            if path.suffix in (".json", ".jsonl"):
-                lines = data.splitlines() if path.suffix == ".jsonl" else [data]
-                found[name] = [_canonical(json.loads(line)) for line in lines]
-            else:
-                found[name] = _canonical(read_tensors(path, kind="checkpoint"))
+        found[name] = "a folder" if path.is_dir() else content(path)
     found.pop(".lock", None)
-    if read_run_config(folder).kind != "pretrain":  # a kill right after its end may leave it
-        found.pop(CHECKPOINT_FILE, None)
+    found.pop(CHECKPOINT_FILE, None)  # a kill right after the end of a task's run may leave it
+    if read_run_config(folder).kind == "pretrain":
+        state = read_tensors(folder / CHECKPOINT_FILE, kind="checkpoint")
+        found[CHECKPOINT_FILE] = _canonical(state)
     return found
 
 

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from small_networks import small_network
+from small_networks import small_policy
 
 import rover
 from rover.data import ObservationTable
@@ -18,9 +18,7 @@ from rover.features import Observations, encoder_config, make_encoder
 from rover.operators import Gaussian
 from rover.policies import (
     CoveragePolicy,
-    NetworkPolicy,
     PlannedPolicy,
-    PolicyNetwork,
     StatePolicy,
     ValuePolicy,
 )
@@ -76,21 +74,6 @@ def make_policy(kind: str, seed: int = 0) -> PlannedPolicy:
     return policy
 
 
-def make_network(kind: str, seed: int, skill_dim: int = 0) -> PolicyNetwork:
-    env = make_env(kind)
-    observations = Observations.from_space(env.observation_space, env.finite_mdp.observations)
-    return small_network(observations, N_ACTIONS, seed, skill_dim=skill_dim)
-
-
-def make_mixture(kind: str = "onehot") -> NetworkPolicy:
-    return NetworkPolicy([make_network(kind, seed) for seed in range(3)], details={"seed": 1})
-
-
-def make_skilled(kind: str = "onehot") -> NetworkPolicy:
-    skills = torch.rand(3, 5, generator=torch.Generator().manual_seed(0))
-    return NetworkPolicy([make_network(kind, 0, skill_dim=5)], skills)
-
-
 ALGORITHMS: dict[str, tuple[Any, dict[str, Any]]] = {"ppo": (PPO, PPO_SETTINGS), "a2c": (A2C, {})}
 
 
@@ -137,10 +120,12 @@ def solved(kind: str) -> ValuePolicy:
     return rover.solve(agent, make_env(kind))
 
 
-@pytest.mark.parametrize("make", [make_mixture, make_skilled])
-def test_mixtures_and_skills(make):
-    env, policy = make_env("onehot"), make("onehot")
+@pytest.mark.parametrize("networks", [{"n_networks": 3}, {"skill_dim": 5}])
+def test_mixtures_and_skills(networks):
+    env = make_env("onehot")
     observations = env.finite_mdp.observations
+    seen = Observations.from_space(env.observation_space, observations)
+    policy = small_policy(seen, N_ACTIONS, **networks)
     mean = make_model(rover_policy(policy), env)
     expected = policy.probs(observations)
     np.testing.assert_allclose(outputs(mean.policy, env), expected, atol=1e-5)

@@ -3,27 +3,19 @@
 import numpy as np
 import pytest
 import torch
-from small_networks import small_network
+from small_networks import small_policy
 
 from rover.errors import ConfigurationError, NonFiniteError
 from rover.features import Observations
-from rover.policies import NetworkPolicy, PolicyNetwork
+from rover.policies import NetworkPolicy
 
-N_STATES, N_ACTIONS, SKILL_DIM = 7, 3, 5
-
-
-def make_network(seed: int, *, skill_dim: int = 0) -> PolicyNetwork:
-    seen = Observations((), "int64", n_states=N_STATES)
-    return small_network(seen, N_ACTIONS, seed, skill_dim=skill_dim)
+N_STATES, N_ACTIONS = 7, 3
+KINDS = {"one": {}, "mixture": {"n_networks": 3}, "skills": {"skill_dim": 5}}
 
 
 def make_policy(kind: str) -> NetworkPolicy:
-    if kind == "one":
-        return NetworkPolicy([make_network(0)], details={"seed": 1})
-    if kind == "mixture":
-        return NetworkPolicy([make_network(seed) for seed in range(3)], details={"seed": 1})
-    skills = torch.rand(4, SKILL_DIM, generator=torch.Generator().manual_seed(0))
-    return NetworkPolicy([make_network(0, skill_dim=SKILL_DIM)], skills, {"seed": 1})
+    seen = Observations((), "int64", n_states=N_STATES)
+    return small_policy(seen, N_ACTIONS, **KINDS[kind])
 
 
 STATES = np.arange(N_STATES)
