@@ -175,7 +175,7 @@ class CoverageRun(Agent[RoverConfig]):
             inner = StatePolicy(form, of_poses.names, weights, epsilon=epsilon)
             poses, shape = self._poses, self.buffer.observations.shape
             assert poses.tracker is not None
-            return PosePolicy(inner, poses.tracker, poses.symbols, shape)
+            return PosePolicy(inner, poses.tracker, shape)
         if encoder is None or seen is None:
             names = self.buffer.observations.names
             return StatePolicy(self._form, names, weights, epsilon=epsilon)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from rover.arrays import FloatArray
 from rover.policies.policy import Policy, Probs, StatePolicy
 from rover.policies.values import ValuePolicy
-from rover.poses.explorer import Symbols, shown
+from rover.poses.explorer import flat_view, shown
 from rover.poses.planner import Planner
 from rover.poses.tracker import Tracker
 
@@ -28,25 +27,18 @@ class PosePolicy(Policy):
     Args:
         inner: the policy on poses (n, 3), or (n, 4) with what acts change.
         tracker: the map that poses are of; it is copied.
-        symbols: of the cells of observations.
         observation_shape: shape of one observation.
+
+    Attributes:
+        window: height and width of the views.
     """
 
     file_type = "poses"
 
-    def __init__(
-        self, inner: Policy, tracker: Tracker, symbols: Symbols, observation_shape: tuple[int, ...]
-    ) -> None:
+    def __init__(self, inner: Policy, tracker: Tracker, observation_shape: tuple[int, ...]) -> None:
         super().__init__(inner.n_actions, observation_shape, n_components=inner.n_components)
-        self.inner, self._map = inner, tracker.content()
-        self._symbols = Symbols(symbols.n_cells, dict(symbols.names))
+        self.inner, self._map, self.window = inner, tracker.content(), tracker.laws.shape
         self.reset()
-
-    @property
-    def window(self) -> tuple[int, int]:
-        """Height and width of the views."""
-        height, width = self._map["shape"]
-        return height, width
 
     def component_logits(self, observations: Tensor, component: int = 0) -> Tensor:
         """Logits (n, A) of raw observations (n, *shape), without a memory: all alike."""
@@ -55,22 +47,20 @@ class PosePolicy(Policy):
     def reset(self) -> None:
         """Forget the episode: the next observation begins another one."""
         self._planner: Planner | None = None
-        self._last: tuple[NDArray[np.uint8], int] = np.empty(0, np.uint8), -1
+        self._last: tuple[NDArray[np.uint8], int] | None = None
 
     def choose(
         self, observation: NDArray[Any], rng: np.random.Generator, component: int | None = None
     ) -> int:
         """The number of an action for an observation, the next of the episode since `reset`."""
-        view = self._symbols.view(np.asarray(observation))
-        if self._planner is None:
-            self._planner = Planner(Tracker.from_content(self._map))
-            self._planner.tracker.begin(view)
-        else:
-            before, taken = self._last
-            self._planner.tracker.step(before, taken, view)
+        self._planner = self._planner or Planner(Tracker.from_content(self._map))
+        tracker = self._planner.tracker
+        view = flat_view(np.asarray(observation), tracker.names, self.window)
+        tracker.begin(view)
+        if self._last is not None:
+            tracker.step(*self._last, view)
         action = self._planner.tell_apart()
         if action is None:
-            tracker = self._planner.tracker
             pose = int(tracker.canonical(np.array([tracker.here]))[0])
             action = self.inner.choose(shown(tracker, pose, tracker.changes), rng, component)
         self._last = view, action
@@ -80,7 +70,7 @@ class PosePolicy(Policy):
         """The policy that one episode follows, from its first observation on."""
         shape, component = self.observation_shape, self.draw_component(rng)
         tracker = Tracker.from_content(self._map)
-        episode = type(self)(self.inner, tracker, self._symbols, shape)
+        episode = type(self)(self.inner, tracker, shape)
         # Draws of its own: how many there are depends on the episode.
         draws = np.random.default_rng(rng.integers(2**63))
 
@@ -95,7 +85,6 @@ class PosePolicy(Policy):
         return {
             "observation_shape": list(self.observation_shape),
             "inner": {"type": self.inner.file_type, **self.inner.content()},
-            "names": [name.hex() for name in self._symbols.names],
             "map": self._map,
         }
 
@@ -103,8 +92,6 @@ class PosePolicy(Policy):
     def from_content(cls, content: Mapping[str, Any], **own_parts: Any) -> Self:
         """Read what :meth:`content` returned."""
         tracker = Tracker.from_content(content["map"])
-        names = {bytes.fromhex(name): code for code, name in enumerate(content["names"])}
         kinds: dict[str, type[Policy]] = {"states": StatePolicy, "values": ValuePolicy}
         inner = kinds[content["inner"]["type"]].from_content(content["inner"], **own_parts)
-        symbols = Symbols(math.prod(tracker.laws.shape), names)
-        return cls(inner, tracker, symbols, tuple(map(int, content["observation_shape"])))
+        return cls(inner, tracker, tuple(map(int, content["observation_shape"])))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any, Self
 
@@ -25,17 +24,12 @@ _LONGEST_RUN = 3  # logarithm to base 2 of the longest run of one action where n
 _CONTRADICTED = 6  # episodes from which on positions may be inferred no longer
 
 
-class Symbols:
-    """Observations as flat views (h·w,) of symbols, a number for each distinct cell."""
-
-    def __init__(self, n_cells: int, names: dict[bytes, int]) -> None:
-        self.n_cells, self.names = n_cells, names
-
-    def view(self, observation: NDArray[Any]) -> _Views:
-        """The view of an observation; cells beyond the most symbols are like what is unknown."""
-        cells = np.ascontiguousarray(observation.reshape(self.n_cells, -1))
-        codes = [self.names.setdefault(cell.tobytes(), len(self.names)) for cell in cells]
-        return np.minimum(codes, _NOTHING).astype(np.uint8)
+def flat_view(observation: NDArray[Any], names: dict[bytes, int], shape: tuple[int, int]) -> _Views:
+    """The view (h·w,) of an observation, a number for each distinct cell, which is added to the
+    names; those beyond the most symbols are like what is unknown."""
+    cells = np.ascontiguousarray(observation.reshape(shape[0] * shape[1], -1))
+    codes = [names.setdefault(cell.tobytes(), len(names)) for cell in cells]
+    return np.minimum(codes, _NOTHING).astype(np.uint8)
 
 
 class PoseExplorer:
@@ -51,13 +45,12 @@ class PoseExplorer:
 
     def __init__(self, buffer: Buffer, shape: tuple[int, int]) -> None:
         self._buffer, self._shape = buffer, shape
-        self.symbols, self._views = Symbols(math.prod(shape), {}), list[_Views]()
+        self._names, self._views = dict[bytes, int](), list[_Views]()
         self.tracker: Tracker | None = None
         self._planner: Planner | None = None
         self._n_seen, self._due, self.is_refuted = 0, float(_FIRST), False
-        self._time = self._longest = self._n_leaps = (
-            0  # steps of this episode, and of the longest that was cut
-        )
+        self._n_leaps = self._time = 0  # steps of this episode
+        self._longest = 0  # steps of the longest episode that was cut
         self.forget_plan()
         while self._n_seen < len(buffer):
             self.observe()
@@ -105,12 +98,10 @@ class PoseExplorer:
         # What follows a gap begins an episode of its own.
         goes_on = (np.diff(rows) == 1) & (before[1:] == after[:-1]) & ~buffer.is_end[rows[:-1]]
         of_poses = Buffer((4 if tracker.laws.acts else 3,), np.int64, buffer.n_actions)
-        sides = [
-            [shown(tracker, *pair) for pair in zip(*side, strict=True)]
-            for side in ((before.tolist(), changed.tolist()), (after.tolist(), left.tolist()))
-        ]
+        intern = of_poses.observations.intern
         for n, row in enumerate(rows.tolist()):
-            x, y = (of_poses.observations.intern(side[n]) for side in sides)
+            x = intern(shown(tracker, before[n], changed[n]))
+            y = intern(shown(tracker, after[n], left[n]))
             if n == 0 or not (goes_on[n - 1] or buffer.previous[row] >= 0):
                 of_poses.add_start(x)
             ended, is_last = bool(buffer.terminated[row]), n == len(goes_on) or not goes_on[n]
@@ -123,7 +114,7 @@ class PoseExplorer:
         """The view of an observation, by its index."""
         rows = self._buffer.observations.rows
         while len(self._views) <= observation:
-            self._views.append(self.symbols.view(rows[len(self._views)]))
+            self._views.append(flat_view(rows[len(self._views)], self._names, self._shape))
         return self._views[observation]
 
     def observe(self) -> None:
@@ -138,7 +129,7 @@ class PoseExplorer:
         if laws is None or (tracker and (laws, len(leaps)) == (tracker.laws, self._n_leaps)):
             return
         # Draw the map anew, which symbols that lead elsewhere spoilt before they were known.
-        self._n_leaps, self._time, self.tracker = len(leaps), 0, Tracker(laws, leaps)
+        self._n_leaps, self._time, self.tracker = len(leaps), 0, Tracker(laws, self._names, leaps)
         self._planner = Planner(self.tracker)
         for row in range(self._n_seen):
             self._track(row, self.tracker)
@@ -164,7 +155,7 @@ class PoseExplorer:
         buffer, n, n_actions = self._buffer, self._n_seen, self._buffer.n_actions
         x, actions, y = (c[:n] for c in (buffer.inputs, buffer.actions, buffer.successors))
         self._view(int(max(x.max(), y.max())))
-        self.is_refuted = len(self.symbols.names) > _MOST_SYMBOLS
+        self.is_refuted = len(self._names) > _MOST_SYMBOLS
         order = np.lexsort((y, actions, x))
         again = (np.diff(x[order]) == 0) & (np.diff(actions[order]) == 0)
         has_varied = bool((again & (np.diff(y[order]) > 0)).any())
@@ -177,7 +168,7 @@ class PoseExplorer:
         return None if laws is None else replace(laws, hidden=hidden_symbol(laws, *seen))
 
 
-def shown(tracker: Tracker, pose: int, changes: int) -> NDArray[np.int64]:
+def shown(tracker: Tracker, pose: Any, changes: Any) -> NDArray[np.int64]:
     """A pose as an observation: heading, and row and column from where the map begins (3,); if
     there are acts with the number of what they have changed (4,)."""
     heading, cell = divmod(pose, _AREA)

@@ -73,10 +73,9 @@ class Planner:
         return self.tracker.here + _POSES * self.tracker.condition(self.tracker.view)
 
     def _untried(self, node: int) -> list[int]:
-        """Acts that were never tried on what they act on at a node, if that is known."""
+        """Acts that were never tried on what they act on at a node."""
         tracker, condition = self.tracker, node // _POSES
-        is_known = condition // 256 != _NOTHING
-        return [a for a in tracker.laws.acts if is_known and (a, condition) not in tracker.outcomes]
+        return [act for act in tracker.laws.acts if (act, condition) not in tracker.outcomes]
 
     def _with_acts(self, node: int, action: int, pose: int) -> int:
         """The node that an action leads to, at a pose unless it is an act."""

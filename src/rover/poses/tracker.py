@@ -8,6 +8,7 @@ until one is left. Only logs whose place is settled change the map.
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
@@ -28,6 +29,8 @@ _LEAPT, _UNLIKELY, _LEAST = 0.25, 20.0, 0.03
 view is of another place: in multiples of the usual ones, and as a share of it."""
 _GROWTH, _REACH = 1.25, 2.6  # of the map until images are looked for; drawn, in their lengths
 
+_KNOWN = "names", "leaps", "table", "carried", "numbers", "n_settled"
+
 
 class _Plane:
     """The symbol of each cell, and poses that were taken."""
@@ -44,6 +47,7 @@ class Tracker:
     Every episode begins, steps and ends. Views are flat arrays (h·w,) of symbols.
 
     Attributes:
+        names: the symbol of each distinct cell of observations.
         main: the map; `work` its copy that the episode draws on.
         table: by action and the symbol ahead, how often it moved, stayed, ended and jumped.
         leaps: actions and symbols ahead that lead elsewhere, `leapt` how often at a cell.
@@ -55,8 +59,11 @@ class Tracker:
             whether it is believed, and `n_logs` how often it became another one.
     """
 
-    def __init__(self, laws: Laws, leaps: Iterable[tuple[int, int]] = ()) -> None:
-        self.laws, self.leaps, self.leapt = laws, set(leaps), Counter[int]()
+    def __init__(
+        self, laws: Laws, names: dict[bytes, int], leaps: Iterable[tuple[int, int]] = ()
+    ) -> None:
+        self.laws, self.names = laws, names
+        self.leaps, self.leapt = set(leaps), Counter[int]()
         self._usual = 0.2, 10  # contradictions in all, and views
         # What the agent carries may be shown where it stands, which is not compared.
         mask, pairs = laws.centre if laws.acts else -1, [*laws.moves, _REST]
@@ -75,7 +82,7 @@ class Tracker:
         """Throw the map away."""
         self.main = self.work = _Plane()
         self.labels, self.images = list[list[int]](), np.array([_CENTRE])
-        self._n_settled = self._n_doubts = self._n_lost = self._looked_at = 0
+        self.n_settled = self._n_doubts = self._n_lost = self._looked_at = 0
 
     @property
     def here(self) -> int:
@@ -94,7 +101,7 @@ class Tracker:
             return
         if self._n_doubts >= _DOUBTS:
             self._forget()
-        headings = self.laws.headings if self._n_settled else [0]
+        headings = self.laws.headings if self.n_settled else [0]
         self._open_log(view, [k * _AREA + _CENTRE for k in headings])
 
     def step(
@@ -159,8 +166,8 @@ class Tracker:
             for cell, (code, _) in self._changed.items():  # as another episode will find it
                 there = _placed(self.images, _placed(self.at, cell)) % _AREA
                 self.main.array[there] = code
-            self.figures["foretold"] += is_known and self._n_settled > 0
-            self._n_settled += is_known
+            self.figures["foretold"] += is_known and self.n_settled > 0
+            self.n_settled += is_known
             steps = np.array(self._steps, np.int64).reshape(-1, 5)
             steps[:, 1:3] = _placed(self.at, steps[:, 1:3])
             self.labels += steps.tolist()
@@ -279,7 +286,7 @@ class Tracker:
         if self.at not in kept:
             self._draw_first()
         if len(kept) == 1:
-            needed = _FORETOLD * (self._n_settled > 0) if self._n_settled < _SURE else 1
+            needed = _FORETOLD * (self.n_settled > 0) if self.n_settled < _SURE else 1
             self.settled = len(self._foretold[kept[0]]) >= needed
 
     # images and hypotheses
@@ -319,32 +326,23 @@ class Tracker:
 
     def content(self) -> dict[str, Any]:
         """Everything known between two episodes, for a file."""
-        cells = np.flatnonzero(self.main.array != _NOTHING)
+        cells, laws = np.flatnonzero(self.main.array != _NOTHING), self.laws
+        known = {name: getattr(self, name) for name in _KNOWN}
         return {
-            "shape": list(self.laws.shape),
-            "moves": list(self.laws.moves),
-            "hidden": self.laws.hidden,
-            "settled": self._n_settled,
+            "laws": repr((laws.shape, laws.moves, laws.hidden)),
+            "known": repr(known | {"stood": dict(self.stood)}),
             "cells": np.stack([cells, self.main.array[cells]]),
-            "table": [[[code, *n] for code, n in one.items()] for one in self.table],
-            "stood": list(map(list, self.stood.items())),
             "images": self.images,
-            "numbers": [list(map(list, changes)) for changes in self.numbers],
-            "leaps": list(map(list, self.leaps)),
         }
 
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Self:
         """Read what :meth:`content` returned."""
-        height, width = map(int, content["shape"])
-        moves = tuple((int(a), int(b), int(c)) for a, b, c in content["moves"])
-        leaps = {(int(action), int(code)) for action, code in content["leaps"]}
-        tracker = cls(Laws((height, width), moves, int(content["hidden"])), leaps)
-        tracker._n_settled, (cells, codes) = int(content["settled"]), np.asarray(content["cells"])
+        tracker, known = (
+            cls(Laws(*literal_eval(content["laws"])), {}),
+            literal_eval(content["known"]),
+        )
+        vars(tracker).update(known, stood=Counter(known["stood"]), images=content["images"])
+        cells, codes = content["cells"]
         tracker.main.array[cells] = codes
-        tracker.table = [{int(code): list(n) for code, *n in one} for one in content["table"]]
-        tracker.stood.update({int(code): int(n) for code, n in content["stood"]})
-        tracker.images = np.asarray(content["images"], np.int64)
-        for n, changes in enumerate(content["numbers"]):
-            tracker.numbers[tuple((int(cell), int(code)) for cell, code in changes)] = n
         return tracker

@@ -210,7 +210,7 @@ def _pose_policy(
         tasks, rewards=tasks.rewards[rows], ends=tasks.ends[rows], goals=goals, passing=None
     )
     inner, shape = planned_policy(Experience(world), tasks, settings), buffer.observations.shape
-    policy = PosePolicy(inner, poses.tracker, poses.symbols, shape)
+    policy = PosePolicy(inner, poses.tracker, shape)
     policy.details = experience.policy_details(tasks.names, settings.discount)
     return policy
 
