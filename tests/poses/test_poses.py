@@ -33,11 +33,6 @@ def run():
     return env, learned(env)
 
 
-def states_of(agent: Rover) -> Any:
-    assert agent._poses is not None
-    return agent._poses.states()
-
-
 def views_of(env: gym.Env[Any, Any], steps: int) -> tuple[Any, Any, Any]:
     """Views before and after random actions, and the actions."""
     rng, (seen, _) = np.random.default_rng(0), env.reset(seed=0)
@@ -98,8 +93,8 @@ def test_a_line_says_what_was_found() -> None:
 
 
 def test_poses_stand_for_one_place_each(run: tuple[HiddenGrid, Rover]) -> None:
-    _, agent = run
-    states = states_of(agent)
+    agent: Any = run[1]
+    states = agent._poses.states()
     # A pose shows one view, whenever it is taken.
     poses, views = states[0].buffer.successors, agent.buffer.successors[states[1]]
     assert len(np.unique(np.stack([poses, views], axis=1), axis=0)) == len(np.unique(poses))
@@ -133,9 +128,7 @@ def test_symbols_that_lead_elsewhere_are_known() -> None:
 
 
 class Keys(HiddenGrid):
-    """A key (a) to be taken, which is shown where the agent stands, and a door (b) that it opens.
-
-    The fourth action takes or opens what is ahead."""
+    """The fourth action takes the key (a), then shown in the middle, or opens the door (b)."""
 
     def begin(self) -> None:
         super().begin()

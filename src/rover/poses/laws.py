@@ -1,13 +1,9 @@
 """Laws of actions: the isometries by which they move a view, found by registration.
 
 A view is a window on a plane of symbols. Action a moves it by the isometry T_a if after a the cell
-p shows what the cell T_a p showed. Each T is tried that lets a fifth of the cells overlap; its
-evidence is the log-likelihood ratio of "the same cell, seen from elsewhere" to "drawn at random",
-
-    Σ over transitions and cells of  log 0.01 if they differ, −log f(symbol) if not,
-
-with the frequency f of a symbol. One symbol may stand for what is not seen: many contradictions of
-the laws are with it.
+p shows what the cell T_a p showed. The evidence for T is the log-likelihood ratio of "the same
+cell, seen from elsewhere" to "drawn at random": over transitions and cells the sum of log 0.01
+where they differ and of −log f where not, with the frequency f of the symbol.
 
 A pose is one number, heading · AREA + cell, with cell = row · SIDE + column: the isometry of the
 plane that leads from the first pose of the map, in the middle of the plane, to it.
@@ -91,11 +87,6 @@ class Laws:
     def front(self) -> int:
         """The cell of the flat view that acts act on: where the first walk leads."""
         return self.ahead[self.walks[0]]
-
-    @cached_property
-    def shifts(self) -> list[int]:
-        """By heading, what is added to the agent's cell for that one."""
-        return list(map(int, self.window[:, self.front]))
 
     @cached_property
     def steps(self) -> list[list[tuple[int, int]]]:

@@ -81,10 +81,8 @@ class Planner:
         """The node that an action leads to, at a pose unless it is an act."""
         tracker, condition, (k, cell) = self.tracker, node // _POSES, divmod(pose, _AREA)
         if action in tracker.laws.acts:
-            return node + _POSES * (
-                tracker.outcomes.get((action, condition), condition) - condition
-            )
-        ahead = tracker.work.codes[cell + tracker.laws.shifts[k]]
+            return node + _POSES * tracker.outcomes.get((action, condition), 0)
+        ahead = tracker.work.codes[cell + tracker.laws.window[k, tracker.laws.front]]
         return pose + _POSES * (256 * ahead + condition % 256)
 
     def _is_on_the_way(self) -> bool:
@@ -144,7 +142,9 @@ class Planner:
                     to, code = heading + cell + shift, codes[cell + shift]
                     if laws.acts:
                         to = self._with_acts(node, action, to)
-                        code = node // _POSES // 256 if shift == laws.shifts[k] else code
+                        code = (
+                            node // _POSES // 256 if shift == laws.window[k, laws.front] else code
+                        )
                     leads = code not in blocked[action] if shift else node != arrival
                     if to in parents or not leads:
                         continue

@@ -144,10 +144,11 @@ class Tracker:
         ahead, own = before[self.laws.front], after[self.laws.centre]
         if own == ahead != before[self.laws.centre] and ahead not in self.stood:
             self.carried.add(int(own))
-        self.outcomes[action, self.condition(before)] = self.condition(after)
+        condition = self.condition(before)
+        self.outcomes[action, condition] = self.condition(after) - condition
         if after[self.laws.front] != ahead:
             k, cell = divmod(self.pose, _AREA)
-            cell += self.laws.shifts[k]
+            cell += int(self.laws.window[k, self.laws.front])
             first, _ = self._changed.get(cell, (int(ahead), 0))
             self._changed[cell] = first, int(after[self.laws.front])
 
