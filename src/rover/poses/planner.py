@@ -82,7 +82,7 @@ class Planner:
         tracker, condition, (k, cell) = self.tracker, node // _POSES, divmod(pose, _AREA)
         if action in tracker.laws.acts:
             return node + _POSES * tracker.outcomes.get((action, condition), 0)
-        ahead = tracker.work.codes[cell + tracker.laws.window[k, tracker.laws.front]]
+        ahead = tracker.work.codes[cell + int(tracker.laws.window[k, tracker.laws.front])]
         return pose + _POSES * (256 * ahead + condition % 256)
 
     def _is_on_the_way(self) -> bool:

@@ -29,7 +29,7 @@ _LEAPT, _UNLIKELY, _LEAST = 0.25, 20.0, 0.03
 view is of another place: in multiples of the usual ones, and as a share of it."""
 _GROWTH, _REACH = 1.25, 2.6  # of the map until images are looked for; drawn, in their lengths
 
-_KNOWN = "names", "leaps", "table", "carried", "numbers", "n_settled"
+_KNOWN = "names", "leaps", "table", "numbers", "n_settled"
 
 
 class _Plane:
@@ -70,7 +70,7 @@ class Tracker:
         stacked = [np.stack(_overlap(move, laws.shape)) for move in pairs]
         self._pairs = [pair[:, (pair != mask).all(axis=0)] for pair in stacked]
         self._compared = np.delete(np.arange(laws.shape[0] * laws.shape[1]), mask)
-        self.outcomes, self.carried = dict[tuple[int, int], int](), set[int]()
+        self.outcomes = dict[tuple[int, int], int]()
         self.numbers: dict[tuple[tuple[int, int], ...], int] = {(): 0}
         self.table: list[dict[int, list[int]]] = [{} for _ in laws.moves]
         self.stood, self.figures = Counter[int](), Counter[str]()
@@ -133,24 +133,23 @@ class Tracker:
         return self.numbers.setdefault(tuple(sorted(found)), len(self.numbers))
 
     def condition(self, view: _Views) -> int:
-        """What acts depend on: 256 · the symbol ahead + what is carried, or nothing; else 0."""
-        own = int(view[self.laws.centre])
-        if not self.laws.acts:
-            return 0
-        return 256 * int(view[self.laws.front]) + (own if own in self.carried else _NOTHING)
+        """What acts depend on: 256 · the symbol ahead + the one of the agent's cell, which may be
+        what it carries; 0 if there are none."""
+        laws = self.laws
+        return 256 * int(view[laws.front]) + int(view[laws.centre]) if laws.acts else 0
 
     def _note_act(self, before: _Views, action: int, after: _Views) -> None:
-        """Note what an act did to what is ahead, and to what is carried: what was ahead before."""
-        ahead, own = before[self.laws.front], after[self.laws.centre]
-        if own == ahead != before[self.laws.centre] and ahead not in self.stood:
-            self.carried.add(int(own))
-        condition = self.condition(before)
+        """Note what an act did to what it depends on, and to the cell ahead."""
+        front, condition, (k, cell) = (
+            self.laws.front,
+            self.condition(before),
+            divmod(self.pose, _AREA),
+        )
         self.outcomes[action, condition] = self.condition(after) - condition
-        if after[self.laws.front] != ahead:
-            k, cell = divmod(self.pose, _AREA)
-            cell += int(self.laws.window[k, self.laws.front])
-            first, _ = self._changed.get(cell, (int(ahead), 0))
-            self._changed[cell] = first, int(after[self.laws.front])
+        if after[front] != before[front]:
+            cell += int(self.laws.window[k, front])
+            first, _ = self._changed.get(cell, (int(before[front]), 0))
+            self._changed[cell] = first, int(after[front])
 
     def end(self) -> None:
         """End the episode: the map takes the log over if its place is known."""
