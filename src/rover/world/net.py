@@ -260,15 +260,15 @@ class PairNovelty:
         """Count arrivals at points (n, d)."""
         pair = np.arange(len(self._weights))[:, None, None] * _BINS**2
         tables = self._tables.reshape(-1)
-        # One at a time, whose bins are distinct: to add where bins may be the same takes longer.
-        for at in self._bins(points):
-            own = at.astype(np.int64)[:, None]
+        for some in blocks(len(points), 64):
+            at = self._bins(points[some])[:, :, None]
+            own = at.astype(np.int64)
             near = np.clip(own, _REACH, _BINS - 1 - _REACH) + np.arange(-_REACH, _REACH + 1)
-            weight = np.exp(-0.5 * ((near + 0.5 - at[:, None]) / _PER_WIDTH) ** 2)
+            weight = np.exp(-0.5 * ((near + 0.5 - at) / _PER_WIDTH) ** 2)
             weight *= np.abs(near - own) <= _REACH
-            index = pair + near[self._first, :, None] * _BINS + near[self._second, None, :]
-            counted = weight[self._first, :, None] * weight[self._second, None, :]
-            tables[index] += np.rint(_ONE * counted).astype(np.int32)
+            index = pair + near[:, self._first, :, None] * _BINS + near[:, self._second, None, :]
+            counted = weight[:, self._first, :, None] * weight[:, self._second, None, :]
+            np.add.at(tables, index.ravel(), np.rint(_ONE * counted).astype(np.int32).ravel())
 
     def __call__(
         self, points: FloatArray, passed: FloatArray | None = None, times: float = 1.0
