@@ -39,15 +39,11 @@ LARGEST_LIST = 4096
 _FIRST_FIT, _GROWTH = 200, 1.5
 """Steps before the first regression, and factor of the steps after which it is made anew."""
 
-_NOVELTY_RIDGE = 0.1
-"""λ of leverages."""
+_NOVELTY_RIDGE = 0.1  # λ of leverages
 
 # 0.95 finds KeyCorridor's key no more often beyond the noise of four seeds (D40).
-_ONWARD = 0.9
-"""β, share of the next observation's value in a target."""
-
-_FEWEST_REPEATS = 5
-"""Tries from which on their share of the first try's value is estimated."""
+_ONWARD = 0.9  # β, share of the next observation's value in a target
+_FEWEST_REPEATS = 5  # tries from which on their share of the first try's value is estimated
 
 
 class ContextExplorer(Episodic):

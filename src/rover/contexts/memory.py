@@ -121,8 +121,7 @@ DISCOUNT = 0.97
 MOST_TRIES, _OUTCOMES = 5, 4
 """Tries of a pair from which on they count as alike, and different outcomes that are stored."""
 
-_RECENT = 0.5
-"""Weight of the latest outcome: in an episode nothing is tried often."""
+_RECENT = 0.5  # weight of the latest outcome: in an episode nothing is tried often
 
 
 class EpisodeMemory:

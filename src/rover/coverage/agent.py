@@ -19,8 +19,7 @@ from rover.coverage.run import CoverageRun, _is_due
 from rover.policies import Policy
 
 # They are returned or measured only, and a plan on 2,000 landmarks takes seconds.
-_LANDMARKS_SHARE = 0.2
-"""Share of all steps between two policies on landmarks, which do not collect."""
+_LANDMARKS_SHARE = 0.2  # share of all steps between two policies on landmarks, which do not collect
 
 
 class Rover(CoverageRun):

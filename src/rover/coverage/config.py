@@ -13,8 +13,7 @@ from rover.errors import ConfigurationError
 from rover.training.config import AgentConfig
 
 DEFAULT_BANDWIDTH = 0.1
-_UNBOUNDED = 1e6
-"""Bounds of an observation that are as good as infinite."""
+_UNBOUNDED = 1e6  # bounds of an observation that are as good as infinite
 
 _SMALL_VECTOR, _PHYSICAL_VECTOR, _SMALL_UNIT_VECTOR = 64, 128, 8
 """Vectors up to this length are taken for physical quantities and only scaled, not encoded: bounded

@@ -31,11 +31,8 @@ from rover.world.sampled import ContactSearch
 from rover.world.world import World
 
 # Landmarks: with 0.97 and 0.99 PointMaze took longer, and one run was stuck.
-_STATE_DISCOUNT, _LANDMARK_DISCOUNT = 0.99, 0.98
-"""γ of a step."""
-
-_LEAST_NOVELTY = 0.01
-"""Value below which a plan over states leads to nothing novel."""
+_STATE_DISCOUNT, _LANDMARK_DISCOUNT = 0.99, 0.98  # γ of a step
+_LEAST_NOVELTY = 0.01  # value below which a plan over states leads to nothing novel
 
 _MOST_PLANNED = 3
 """Dimensions up to which values between landmarks separate actions: in two, lookahead reaches

@@ -43,8 +43,7 @@ _KEPT = 0.5
 from a policy that is already certain mirror descent hardly moves (docs/deviations.md)."""
 
 # Acrobot's policy visits twice as many cells with 2,000 landmarks as with 800.
-_FINER = 2.5
-"""Most landmarks of a fine net, as a multiple of `n_landmarks`."""
+_FINER = 2.5  # most landmarks of a fine net, as a multiple of `n_landmarks`
 
 _LANDMARK_STEPS, _LANDMARK_TOLERANCE = 100, 1e-3
 """Steps and tolerance of mirror descent on landmarks, whose model is no better than that."""

@@ -47,8 +47,7 @@ _EXPLORED_IN_IMAGES = 200
 (895 decisions for 869, seeds 1 to 16), at 1.3 times the time."""
 
 # A finite width: one dimension of noise would otherwise make every observation new.
-_NOISE_WIDTH = 1e6
-"""Width of noise as a multiple of its range: no two values differ."""
+_NOISE_WIDTH = 1e6  # width of noise as a multiple of its range: no two values differ
 
 _WEIGHT_DECAY, _FINAL_RATE = 1e-5, 0.1
 """Weight decay of AdamW, and the share of the learning rate that a cosine decay ends with."""

@@ -92,9 +92,7 @@ GOAL_RADIUS = 0.5
 """Distance at which a goal counts as reached where states do not repeat, in units of what five
 steps change."""
 
-_FEWEST_HIDDEN = 3
-"""Rewards that differ without a cause, from which on that is said."""
-
+_FEWEST_HIDDEN = 3  # rewards that differ without a cause, from which on that is said
 _SHARES = np.arange(1, 7)[:, None, None] / 6.0  # of the displacement of repeated actions
 
 

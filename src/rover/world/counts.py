@@ -27,8 +27,7 @@ from rover.operators.values import Values, iterate
 from rover.transitions import TransitionCounts
 from rover.world.lattice import Foretold, find_lattice
 
-_UNTRIED = -(2**62)
-"""In place of where a pair leads: it was never tried."""
+_UNTRIED = -(2**62)  # in place of where a pair leads: it was never tried
 
 _SMALLEST_RIDGE = 1e-12
 

@@ -49,7 +49,6 @@ _FEWEST = 100
 _NEAR = 4  # landmarks that a point between them is interpolated from
 # A regression on Nyström anchors created mass: a column of 1.7 on a swing-up.
 _SINK = 1e-4  # λ: it has λ / (1 + λ) of each step, so that rounding creates no mass
-
 _LENGTH, _WIDTH = 8, 32  # actions of a sequence that is looked ahead, and sequences of one length
 _MOST_BRANCHES = 72  # actions times dimensions, beyond which sequences are fewer
 _CELL = 0.7  # side of the cells, with one sequence each

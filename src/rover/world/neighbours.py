@@ -34,7 +34,6 @@ _USUAL_RIDGE = 0.02  # λ, where no other is asked for
 _HALF = 0.3  # distance at which a transition supports by a half, in units of what five steps change
 # Without it OGBench giant's seed 12 succeeds in 0.96 of its attempts, and not in all.
 _HIDDEN = 0.03  # share of uniform actions where a wall may be one that nothing foresees
-
 _FINEST, _MOST_OUTCOMES = 0.02, 120_000  # distance of landmarks, and drawn outcomes of a plan
 _MOST_DRAWN, _LITTLE_CHANCE = 6, 0.05  # numbers, and unexplained share up to which none are drawn
 

@@ -33,8 +33,7 @@ from rover.world.outcomes import _MOST_CLASSES, _MOST_NUMBERS, Outcomes
 from rover.world.regression import Fit
 
 # Decided later, Montezuma's images became states, and a plan over them took 13 ms.
-_DECIDED = 2000
-"""Transitions after which the decision for or against exact states stays."""
+_DECIDED = 2000  # transitions after which the decision for or against exact states stays
 
 _FEW_STATES = 0.3
 """States for each move up to which vectors of floats are known by their outcomes: fewer come back
