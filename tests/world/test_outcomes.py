@@ -251,7 +251,7 @@ def putts(n, spread, seed=0):
 
 def test_continuous_numbers_that_are_drawn_are_planned_for_as_on_a_fine_grid():
     buffer, rewards = putts(2000, 0.3)
-    assert Experience.of(buffer).points().are_drawn
+    assert Experience.of(buffer).points().neighbours.are_drawn
     policy = rover.solve(buffer, rewards, discount=0.95)
     grid, earned, onward = np.linspace(0.0, 0.95, 400), [], []
     edges = np.append(grid - grid[1] / 2, [0.95, 1.05])
@@ -271,6 +271,6 @@ def test_continuous_numbers_that_are_drawn_are_planned_for_as_on_a_fine_grid():
 
 
 def test_certain_continuous_numbers_are_not_drawn():
-    assert not Experience.of(putts(1000, 0.0)[0]).points().are_drawn
+    assert not Experience.of(putts(1000, 0.0)[0]).points().neighbours.are_drawn
     walled = line(1000, np.random.default_rng(0), wall=0.5)
-    assert not Experience.of(walled).points().are_drawn
+    assert not Experience.of(walled).points().neighbours.are_drawn

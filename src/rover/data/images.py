@@ -19,8 +19,7 @@ from rover.features.slow import (
     speed_weights,
 )
 
-_FIRST = 50
-"""Transitions that show whether channels are frames."""
+_FIRST = 50  # transitions that show whether channels are frames
 
 
 def _frames_of(buffer: Buffer) -> tuple[int, bool]:

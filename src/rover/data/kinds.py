@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
 
 OUTSIDE = "observations are outside their space"
-_FEWEST_MOVES = 100
-"""Transitions from which on a number is said to grow."""
+_FEWEST_MOVES = 100  # transitions from which on a number is said to grow
 
 
 def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:

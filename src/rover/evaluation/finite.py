@@ -51,8 +51,7 @@ _N_REPEATS = 100
 # Seed of episodes of random actions and of the optimum: figures of the problem alone.
 _REFERENCE_SEED = 7
 
-_EVEN = Objective()
-"""Occupancy as even as possible, J = Σ_x d(x)²."""
+_EVEN = Objective()  # occupancy as even as possible, J = Σ_x d(x)²
 
 
 def _state_chain(dynamics: FiniteDynamics, policy_probs: FloatArray) -> csr_array:

@@ -35,8 +35,7 @@ LAG = 5
 """Steps apart of the pairs that slowness is judged by."""
 
 # Moving things change the low frequencies of an image smoothly, the high ones abruptly.
-_FREQUENCIES = 8
-"""Cosines along each side of an image."""
+_FREQUENCIES = 8  # cosines along each side of an image
 
 # Numbers on a grid: products of so few bits add up exactly in float64, and features of an
 # observation are the same bits alone and in any batch, on any number of threads.

@@ -60,9 +60,7 @@ the first size again (the paper's backtracking), both rejected on a rise; or con
 rejected (paper, algorithm 1)."""
 
 _SHRINK, _MOST_REJECTED = 0.25, 12  # factor after a rejected step, and most of them in a row
-
-_LARGEST_STEP = 1e12
-"""Growing stops here: the policy is deterministic to the last bit long before."""
+_LARGEST_STEP = 1e12  # growing stops here: the policy is deterministic to the last bit long before
 
 # 2,000 landmarks in six dimensions: 8 ms by iteration for 262 by factors.
 _MOST_FILLED = 20.0

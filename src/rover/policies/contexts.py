@@ -27,8 +27,7 @@ from rover.data import Buffer
 from rover.features import as_tensor
 from rover.policies.policy import Policy, Probs
 
-_TEMPERATURE = 0.1
-"""Temperature of the policy without a memory, in units of exploration values."""
+_TEMPERATURE = 0.1  # temperature of the policy without a memory, in units of exploration values
 _REWARD_SWEEPS = 30
 _OF_CODES = tuple(part.name for part in fields(ObservationCodes))
 

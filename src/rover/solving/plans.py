@@ -204,7 +204,7 @@ def planned_policy(
     if tables is None:
         # Goals are what rows lead to; other tasks end with transitions.
         ends = tasks.ends[:, 0] if tasks.goals is None else None
-        if points.neighbours is not None and points.are_drawn and ends is not None:
+        if ends is not None and points.neighbours is not None and points.neighbours.are_drawn:
             rows, earned = points.neighbours.drawn_rows(tasks.rewards, ends)
             tasks = replace(tasks, earned=earned)
         else:

@@ -271,7 +271,7 @@ def _refined_dynamics(experience: Experience) -> tuple[RefinedDynamics | None, f
     """Dynamics for rollouts, if they explain nearly all motion; and the share that they leave
     unexplained, 0 where no dynamics model is asked."""
     points = experience.points()
-    if points.neighbours is None or points.encoder is not None or points.are_drawn:
+    if points.neighbours is None or points.encoder is not None or points.neighbours.are_drawn:
         return None, 0.0
     model = points.neighbours.model
     if (missed := model.dynamics.unexplained) > MOST_UNEXPLAINED:

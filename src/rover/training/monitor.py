@@ -26,8 +26,7 @@ Log = Literal["tensorboard", "wandb"]
 # Package → its name, and the extra that installs it.
 _LOGS = {"tensorboard": ("TensorBoard", "tb"), "wandb": ("Weights & Biases", "wandb")}
 
-_LINE_EVERY = 60.0
-"""Seconds between two lines where there is no terminal for a bar."""
+_LINE_EVERY = 60.0  # seconds between two lines where there is no terminal for a bar
 
 
 def check_logs(log: Sequence[Log], run_dir: Path | None) -> None:

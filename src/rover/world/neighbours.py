@@ -220,7 +220,8 @@ class Neighbours:
         dynamics, counts, gains = self.model.dynamics, self.model.buffer.counts(), [0.0]
         is_certain = counts.n_pairs < len(self._begins) and counts.outcome_variance == 0.0
         is_explained = dynamics.unexplained <= _LITTLE_CHANCE
-        if is_certain or is_explained or self._begins.shape[1] > _MOST_DRAWN:
+        is_image = self.model.buffer.observations.rows.ndim > 2
+        if is_certain or is_explained or is_image or self._begins.shape[1] > _MOST_DRAWN:
             return False
         for action, (rows, _) in self._tried.items():
             some = rows[evenly_spaced(len(rows), SAMPLE)]

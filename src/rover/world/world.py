@@ -254,11 +254,6 @@ class Points:
         return self.neighbours is None
 
     @property
-    def are_drawn(self) -> bool:
-        """True if plans for rewards draw continuous numbers from tries near by."""
-        return bool(self.neighbours and self.encoder is None and self.neighbours.are_drawn)
-
-    @property
     def reach(self) -> float:
         """Distance to the nearest landmark beyond which a point is outside the data."""
         if not self.exact or self.outcomes is not None:
