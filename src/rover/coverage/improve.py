@@ -24,7 +24,7 @@ from rover.world.counts import Rows
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
 from rover.world.model import LandmarkModel
 from rover.world.net import DENSITY_WIDTH, MOST_ROWS, Net, nearest
-from rover.world.world import World, _shrunk
+from rover.world.world import World
 
 # While much is new, the next plan replaces this one long before its last digits matter.
 _FEW_NEW, _DISCOVERY_STEPS = 0.03, 40
@@ -100,7 +100,7 @@ class PlanningModel:
         else:
             rows = counts.rows(ridge=config.ridge)
             if variance > 0.0:
-                rows = _shrunk(rows, np.array(counts.tries), _COVERED_ALIKE * variance)
+                rows = rows.shrunk(np.array(counts.tries), _COVERED_ALIKE * variance)
         model = cls._of_rows(replace(rows, start=start), basis, groups, target)
         return replace(model, n_pairs=sum(counts.first_tries), varies=variance > 0.0)
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from typing import Self
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array, diags_array, eye_array, hstack, kron, vstack
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray
@@ -87,6 +87,21 @@ class Rows:
             start=start / max(float(start.sum()), 1e-300),
             ahead=np.empty((len(tries), 0)),
         )
+
+    def shrunk(self, tries: IntArray, weight: float) -> Self:
+        """Rows of states whose pairs, tried so often (n·A,), count `weight` tries more that went as
+        all of their state's did: the mean of a Dirichlet prior. A few, all alike, are then not
+        certain."""
+        size, inside = len(self.start), 1.0 - self.sink
+        of_state = kron(eye_array(size), np.ones((1, len(tries) // size)), format="csr")
+        share = np.where(tries > 0, weight / (tries + weight), 0.0)
+        pooled = (
+            diags_array(1.0 / np.maximum(of_state @ tries, 1)) @ of_state @ diags_array(1.0 * tries)
+        )
+        mixed = diags_array(1.0 - share) + diags_array(share) @ of_state.T @ pooled
+        within = diags_array(inside) @ mixed @ diags_array(1.0 / np.maximum(inside, 1e-300))
+        shares = None if self.shares is None else mixed @ self.shares
+        return replace(self, onward=within @ self.onward, ended=within @ self.ended, shares=shares)
 
     @cached_property
     def end(self) -> FloatArray:

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, diags_array, eye_array, kron
+from scipy.sparse import csr_array
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, blocks
@@ -29,7 +29,7 @@ from rover.world.lattice import find_lattice
 from rover.world.model import LandmarkModel, Sums
 from rover.world.neighbours import Neighbours
 from rover.world.net import FIRST_UNITS, time_units, units_due
-from rover.world.outcomes import _MOST_CLASSES, _MOST_NUMBERS, Outcomes
+from rover.world.outcomes import Outcomes
 from rover.world.regression import Fit
 
 # Decided later, Montezuma's images became states, and a plan over them took 13 ms.
@@ -116,21 +116,7 @@ class World:
     def outcomes(self) -> Outcomes | None:
         """Outcomes of states of whole numbers where these are drawn, and held-out episodes are
         predicted better than by counts; None: they are not."""
-        return self.part(Outcomes, self._drawn_outcomes)
-
-    def _drawn_outcomes(self) -> Outcomes | None:
-        buffer, table = self.buffer, self.buffer.observations.rows
-        is_vector = table.ndim == 2 and table.shape[1] <= _MOST_NUMBERS
-        if not is_vector or len(buffer) < 2 * FIRST_UNITS or (table != np.floor(table)).any():
-            return None
-        changes = table[buffer.successors].astype(np.float64) - table[buffer.inputs]
-        if max(len(np.unique(column)) for column in changes.T) > _MOST_CLASSES:
-            return None
-        is_one_hot = bool(((table == 0) | (table == 1)).all() and (table.sum(axis=1) == 1).all())
-        if is_one_hot or buffer.counts().outcome_variance == 0.0:
-            return None
-        outcomes = Outcomes(buffer)
-        return outcomes if outcomes.gain > 0.0 else None
+        return self.part(Outcomes, lambda: Outcomes.of(self.buffer))
 
     def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
         """The one model of all transitions on landmarks, by sums of features of observations; None:
@@ -284,7 +270,7 @@ class Points:
         tries = np.bincount(pairs, minlength=size * n_actions)
         shares = csr_array((1.0 / tries[pairs], (pairs, each)), (len(tries), len(each)))
         rows = replace(rows, landmarks=self.rows, shares=shares)
-        return _shrunk(rows, tries, _TRIES_ALIKE * variance) if variance > 0.0 else rows
+        return rows.shrunk(tries, _TRIES_ALIKE * variance) if variance > 0.0 else rows
 
     def of(self, observations: NDArray[Any]) -> FloatArray:
         """Points (n, z) of observations (n, *shape)."""
@@ -299,21 +285,6 @@ class Points:
         flat = np.tile(like.reshape(-1).astype(np.float64), (len(points), 1))
         flat[:, kept] = points[:, column] / self.projection[kept, column]
         return flat.reshape(-1, *like.shape).astype(like.dtype)
-
-
-def _shrunk(rows: Rows, tries: IntArray, weight: float) -> Rows:
-    """Rows of states whose pairs, tried so often (n·A,), count `weight` tries more that went as all
-    of their state's did: the mean of a Dirichlet prior. A few, all alike, are then not certain."""
-    size, inside = len(rows.start), 1.0 - rows.sink
-    of_state = kron(eye_array(size), np.ones((1, len(tries) // size)), format="csr")
-    share = np.where(tries > 0, weight / (tries + weight), 0.0)
-    pooled = (
-        diags_array(1.0 / np.maximum(of_state @ tries, 1)) @ of_state @ diags_array(1.0 * tries)
-    )
-    mixed = diags_array(1.0 - share) + diags_array(share) @ of_state.T @ pooled
-    within = diags_array(inside) @ mixed @ diags_array(1.0 / np.maximum(inside, 1e-300))
-    shares = None if rows.shares is None else mixed @ rows.shares
-    return replace(rows, onward=within @ rows.onward, ended=within @ rows.ended, shares=shares)
 
 
 def _exact_units(buffer: Buffer) -> FloatArray:
