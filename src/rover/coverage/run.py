@@ -20,9 +20,9 @@ from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
 from rover.coverage.represent import Learned, Representation, Scaled, Slow
 from rover.data import Buffer
+from rover.data.histories import are_aliased
 from rover.envs import FiniteMDP, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, warn
-from rover.evaluation.aliasing import aliasing_of
 from rover.features import (
     Encoder,
     Observations,
@@ -386,9 +386,8 @@ class CoverageRun(Agent[RoverConfig]):
 def _changes_with_episodes(buffer: Buffer) -> bool:
     """True if the outcomes of actions follow the episode, and not the observation alone.
 
-    Only of observations that are whole numbers. Outcomes are repeated within an episode, and not in
-    the next one, where layouts change and where states look alike; either way a plan belongs to its
-    episode. False unless a test is due: after 500, 750, 1,000, 1,500, 2,000, 3,000, … transitions.
+    Only of observations that are whole numbers: a plan then belongs to its episode. False unless a
+    test is due: after 500, 750, 1,000, 1,500, 2,000, 3,000, … transitions.
     """
     n, rest = divmod(len(buffer), _TESTED)
     if rest > 0 or n < 2 or n // (n & -n) not in (1, 3):
@@ -397,7 +396,7 @@ def _changes_with_episodes(buffer: Buffer) -> bool:
     if table.dtype.kind == "f" or math.prod(table.shape) > LARGEST_LIST:
         return False
     n_episodes = np.count_nonzero(buffer.is_end)
-    return bool(n_episodes >= _FEWEST_EPISODES) and aliasing_of(buffer).is_aliased is True
+    return bool(n_episodes >= _FEWEST_EPISODES) and are_aliased(buffer)
 
 
 def _target_function(

@@ -15,8 +15,44 @@ import numpy as np
 from rover.data.buffer import Buffer
 
 _GUESS = 0.25  # tries that an outcome counts for before it is seen
-_EVIDENCE = 7.0  # logarithm of odds; where outcomes are drawn 1.8 was the most in 1,500 steps
+_EVIDENCE = 7.0  # logarithm of odds; of drawn outcomes 1.8 was the most in 1,500 steps
 _NONE = -1
+
+
+class _Evidence:
+    """Odds that what else is known foretells outcomes of pairs (x, a) better than these alone.
+
+    A Bayes factor, one outcome after the other, of pairs that varied: of drawn outcomes it is large
+    by accident alone.
+    """
+
+    def __init__(self) -> None:
+        self.odds, self._varied = 0.0, set[tuple[int, ...]]()
+        self._counts = Counter[tuple[int, ...]]()
+
+    def weigh(self, pair: tuple[int, int], known: int, outcome: int) -> None:
+        """Take in an outcome, by its pair and the number of what else is known. Until that is
+        seen with the pair, it foretells what the pair does."""
+        counts, both = self._counts, (*pair, known, 0)
+        of_pair, of_both = (*pair, outcome), (*both, outcome)
+        by_pair = (counts[of_pair] + _GUESS) / (counts[pair] + 1)
+        by_both = (counts[of_both] + by_pair) / (counts[both] + 1)
+        if pair in self._varied:
+            self.odds += math.log(by_both / by_pair)
+        elif counts[of_pair] < counts[pair]:
+            self._varied.add(pair)
+        counts.update((pair, both, of_pair, of_both))
+
+
+def are_aliased(buffer: Buffer) -> bool:
+    """True if outcomes follow the episode, and not the observation alone: different states look
+    alike, or layouts change. How an episode ended is an outcome, too."""
+    evidence, rows = _Evidence(), buffer.by_episode
+    outcomes = np.where(buffer.terminated, -1 - buffer.successors, buffer.successors)
+    columns = buffer.inputs, buffer.actions, buffer.episodes, outcomes
+    for x, action, episode, outcome in zip(*(c[rows].tolist() for c in columns), strict=True):
+        evidence.weigh((x, action), episode, outcome)
+    return evidence.odds > _EVIDENCE
 
 
 class Histories:
@@ -29,9 +65,9 @@ class Histories:
     """
 
     def __init__(self, source: Buffer) -> None:
-        self._source, self.matter, self._odds = source, False, 0.0
+        self._source, self.matter = source, False
+        self._evidence, self._of_episodes = _Evidence(), _Evidence()
         self.buffer = Buffer((4,), np.int64, source.n_actions, interleaved=True)
-        self._counts, self._varied = Counter[tuple[int, ...]](), set[tuple[int, ...]]()
 
     def take_in(self) -> None:
         """Add the transitions that are new in the source."""
@@ -46,7 +82,10 @@ class Histories:
             history = [y, other, action, latest] if x == y else [y, x, _NONE, _NONE]
             after = made.observations.intern(history)
             made.add(before, action, after, ends, bool(source.truncated[row]), episode=episode)
-            self._weigh((x, action), (-1 - before, action), -1 - y if ends else y)
+            for evidence, known in ((self._evidence, before), (self._of_episodes, episode)):
+                evidence.weigh((x, action), known, -1 - y if ends else y)
+            # Where layouts change with episodes these explain more.
+            self.matter |= self._evidence.odds > max(_EVIDENCE, self._of_episodes.odds)
 
     def at(self, observation: int, episode: int) -> int:
         """The history, by its index, that an observation of an episode is seen after."""
@@ -54,16 +93,3 @@ class Histories:
         if row >= 0:
             return int(self.buffer.successors[row])
         return self.buffer.observations.intern([observation, _NONE, _NONE, _NONE])
-
-    def _weigh(self, pair: tuple[int, int], history: tuple[int, int], outcome: int) -> None:
-        """Multiply the odds by how much likelier an outcome was after its history, which is
-        predicted as the pair until it is seen: a Bayes factor of drawn outcomes is rarely large."""
-        counts, of_pair, of_history = self._counts, (*pair, outcome), (*history, outcome)
-        by_pair = (counts[of_pair] + _GUESS) / (counts[pair] + 1)
-        by_history = (counts[of_history] + by_pair) / (counts[history] + 1)
-        if pair in self._varied:
-            self._odds += math.log(by_history / by_pair)
-            self.matter |= self._odds > _EVIDENCE
-        elif counts[of_pair] < counts[pair]:
-            self._varied.add(pair)
-        counts.update((pair, history, of_pair, of_history))

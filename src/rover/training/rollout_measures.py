@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rover.arrays import evenly_spaced
 from rover.data import Collector
+from rover.data.histories import are_aliased
 from rover.errors import warn
-from rover.evaluation.aliasing import aliasing_of
 from rover.evaluation.regret import is_less
 from rover.evaluation.rollouts import MEASURED_SETS, RolloutEvaluator
 from rover.evaluation.visits import first_steps
@@ -122,16 +122,14 @@ class RolloutMeasures(Measures):
     def measure_data(self, run: Collector, *, n_replayed: int = 0) -> bool:
         """Measure the transitions of the run, and warn of observations that hide what matters."""
         is_behind = super().measure_data(run, n_replayed=n_replayed)
-        test = aliasing_of(self._buffer)
-        self._progress.aliased = test.is_aliased
-        if test.is_aliased and not self.within_episodes:
+        self._progress.aliased = are_aliased(self._buffer)
+        if self._progress.aliased and not self.within_episodes:
             # Within an episode a hidden state stays what it is, and across episodes it may not.
             warn(
-                "observations look aliased: the same action in the same observation leads to "
-                f"what it led to before in the same episode ({test.n_within} times), and to "
-                f"something else in the next ({test.n_across} times the other way round). "
-                "States that look alike are planned as one: let observations say what differs, "
-                "such as the position, the layout or the last few observations "
+                "observations look aliased: the same action in the same observation leads to what "
+                "it led to before in the same episode, and to something else in another. States "
+                "that look alike are planned as one: let observations say what differs, such as "
+                "the position, the layout or the last few observations "
                 "(gymnasium.wrappers.FrameStackObservation)",
                 stacklevel=2,
             )
