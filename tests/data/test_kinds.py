@@ -449,22 +449,3 @@ def test_observations_in_float64_become_those_of_the_space():
     buffer = Buffer.of(Spaces.of(env))
     Collector(env, buffer, seed=0).start_episode()
     assert buffer.observations.rows.dtype == np.float32
-
-
-@pytest.mark.filterwarnings("ignore:Gymnasium.s checker")
-def test_bounds_and_seeds_that_do_not_hold_are_warned_of():
-    class Outside(Returns):
-        def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
-            super().reset(**options)
-            return np.array([0.0, 7.0], np.float32), {}
-
-    with pytest.warns(RoverWarning, match=r"observation\[1\] is 7\.0, outside 0\.0 to 1\.0"):
-        rover.check_env(Outside([0.0, 0.0]))
-
-    class Unseeded(Returns):
-        def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-            _, *others = super().step(action)
-            return (np.random.default_rng().uniform(0, 1, 2), *others)
-
-    with pytest.warns(RoverWarning, match=r"does not repeat step . of .*self\.np_random"):
-        rover.check_env(Unseeded([0.0, 0.0]))
