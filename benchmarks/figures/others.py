@@ -17,6 +17,7 @@ import fnmatch
 import importlib
 import json
 import re
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -35,7 +36,7 @@ from benchmarks.common import parser, report
 from rover import Rover, check_env
 from rover.errors import RoverError, RoverWarning, abridge
 
-_STEPS, _SECONDS = 300, 60
+_STEPS, _SECONDS = 300, 60  # seconds of processor time
 
 
 def ids_of(modules: list[str], patterns: list[str], most: int) -> list[str]:
@@ -58,38 +59,38 @@ def ids_of(modules: list[str], patterns: list[str], most: int) -> list[str]:
 def look(modules: list[str], name: str) -> dict[str, Any]:
     """The figures of one id."""
     ids_of(modules, [], 0)
-    env, said, is_taken = gym.make(name), list[str](), True
+    env, said, figures = gym.make(name), list[str](), dict[str, Any]()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             check_env(lambda: gym.make(name), n_steps=_STEPS)
+            with warnings.catch_warnings(action="ignore"):
+                figures = Rover(lambda: gym.make(name), seed=0).learn(_STEPS).summary()
         except RoverError as error:
-            is_taken, said = False, [f"{type(error).__name__}: {error}"]
+            said = [f"{type(error).__name__}: {error}"]
     said += [str(one.message) for one in caught if issubclass(one.category, RoverWarning)]
     warnings.simplefilter("ignore")
     env.action_space.seed(0)
     env.reset(seed=0)
-    ends, begun = Counter[str](), time.perf_counter()
+    ends, begun = Counter[str](), time.process_time()
     for _ in range(_STEPS):
         *_, terminated, truncated, _ = env.step(env.action_space.sample())
         ends += Counter({"terminated": int(terminated), "truncated": int(truncated)})
         if terminated or truncated:
             env.reset()
-    ms = 1e3 * (time.perf_counter() - begun) / _STEPS
-    row = {
+    ms = 1e3 * (time.process_time() - begun) / _STEPS
+    return {
         "gymnasium": gym.__version__,
         "observations": abridge(env.observation_space),
         "actions": abridge(env.action_space),
-        "taken": is_taken,
+        "taken": bool(figures),
         "terminated": ends["terminated"],
         "truncated": ends["truncated"],
         "ms": round(ms, 2),
+        "seen": figures.get("observations", ""),
+        "by_chance": figures.get("uniform_observations", ""),
         "says": " | ".join(said),
     }
-    if is_taken:
-        figures = Rover(lambda: gym.make(name), seed=0).learn(_STEPS).summary()
-        row |= {"seen": figures["observations"], "by_chance": figures["uniform_observations"]}
-    return row
 
 
 def rows_of(package: dict[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
@@ -98,8 +99,9 @@ def rows_of(package: dict[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
     python = home / "bin" / "python"
 
     def asked(*what: Any) -> Any:
-        words = [python, "-m", "benchmarks.figures.others", "--asked", json.dumps(what)]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=_SECONDS)
+        words = ["prlimit", f"--cpu={_SECONDS}", python, "-m", "benchmarks.figures.others"]
+        words += ["--asked", json.dumps(what)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=3600)
         return json.loads(done.stdout.splitlines()[-1])
 
     modules, version = package["modules"], package["install"][0].partition("==")[2]
@@ -120,11 +122,10 @@ def rows_of(package: dict[str, Any], folder: Path) -> Iterator[dict[str, Any]]:
         row["id"] = name
         try:
             row |= asked("look", modules, name)
-        except subprocess.TimeoutExpired:
-            row["says"] = f"not done in {_SECONDS} s"
         except subprocess.CalledProcessError as error:
             lines = re.findall(r"^[A-Za-z_][\w.]*(?:: .*)?$", error.stderr, re.M)  # but for notes
-            row["says"] = "fails: " + (lines or ["?"])[-1]
+            is_over, last = error.returncode == -signal.SIGXCPU, (lines or ["?"])[-1]
+            row["says"] = f"not done in {_SECONDS} s" if is_over else f"fails: {last}"
         # No folder of this machine, and no address in its memory.
         yield {k: re.sub(r"(/[\w.+-]+){2,}|0x[0-9a-f]{8,}", "…", str(x)) for k, x in row.items()}
 
@@ -141,8 +142,11 @@ def page(path: Path) -> None:
     with path.open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     packages: dict[str, list[dict[str, str]]] = {}
+    said: dict[str, list[str]] = {}
     for row in rows:
         packages.setdefault(f"{row['package']} {row['version']}", []).append(row)
+        for one in {re.sub(r"\d[\d.,]*", "…", x.split(":")[0]) for x in row["says"].split(" | ")}:
+            said.setdefault(one, []).append(row["id"])
     print("| package | ids | taken | something said | end by themselves | by a limit | ms a step |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for name, own in packages.items():
@@ -150,10 +154,6 @@ def page(path: Path) -> None:
         counts = len(own), sum(x["taken"] == "True" for x in own), *some
         ms = np.median([float(x["ms"]) for x in own if x["ms"]] or [np.nan])
         print(f"| {name} | {' | '.join(map(str, counts))} | {ms:.2f} |")
-    said: dict[str, list[str]] = {}
-    for row in rows:
-        for one in {re.sub(r"\d[\d.,]*", "…", x.split(":")[0]) for x in row["says"].split(" | ")}:
-            said.setdefault(one, []).append(row["id"])
     print("\n| said | ids | for example |\n|---|---:|---|")
     for one, ids in sorted(said.items(), key=lambda each: -len(each[1])):
         print(f"| {one or 'nothing'} | {len(ids)} | `{ids[0]}` |")
