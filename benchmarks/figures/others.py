@@ -48,7 +48,7 @@ def ids_of(modules: list[str], patterns: list[str], most: int) -> list[str]:
         if call:
             getattr(found, call)()
     roots = {re.split(r"[.:]", name)[0] for name in modules} or {"gymnasium"}
-    made = {x: spec.entry_point for x, spec in gym.registry.items()}
+    made = {x: getattr(y.entry_point, "func", y.entry_point) for x, y in gym.registry.items()}
     homes = {x: re.split(r"[.:]", getattr(y, "__module__", str(y)))[0] for x, y in made.items()}
     own = (x for x, home in homes.items() if home in roots)
     ids = sorted(x for x in own if any(fnmatch.fnmatch(x, one) for one in patterns))
