@@ -88,7 +88,7 @@ def look(modules: list[str], name: str) -> dict[str, Any]:
         "truncated": ends["truncated"],
         "ms": round(ms, 2),
         "seen": figures.get("observations", ""),
-        "by_chance": figures.get("uniform_observations", ""),
+        "by_chance": figures.get("uniform_observations") or "",
         "says": " | ".join(said),
     }
 

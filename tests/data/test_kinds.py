@@ -205,8 +205,16 @@ def test_the_checker_names_the_kind(kind, words):
     assert len(matching) == 1, said
 
 
+# A ray that is cut at one place, nearly a flag, which is no angle.
+Ray = a(
+    Row,
+    observation_space=spaces.Box(0, 12, (2,), np.float32),
+    look=lambda self: fine(self, 0.1, 0.1) + np.float32([0, 0.1 if self.place == 5 else 1]),
+)
+
+
 @pytest.mark.parametrize(
-    "env", [Row, Pictures, "FrozenLake-v1", "CliffWalking-v1", "CartPole-v1", "Blackjack-v1"]
+    "env", [Row, Ray, Pictures, "FrozenLake-v1", "CliffWalking-v1", "CartPole-v1", "Blackjack-v1"]
 )
 def test_nothing_is_said_of_sound_environments(env):
     rover.check_env(env)

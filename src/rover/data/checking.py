@@ -53,9 +53,6 @@ def check_env(
     Warns:
         RoverWarning: what Gymnasium's checker does not let pass, steps that the seed does not
             repeat, and each kind of ``rover.data.kinds``.
-
-    Example:
-        >>> check_env("MountainCar-v0")
     """
     environment = Environment.of(env, env_kwargs)
     made, other = environment.env, environment.another()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from rover.arrays import FloatArray
 from rover.envs.spaces import misfit
@@ -46,9 +47,7 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
                     "(gymnasium.wrappers.TransformObservation), or give goals in other numbers, "
                     "rover.solving.PointGoal"
                 )
-        found += (
-            [] if made.repeats else _wrapping(np.abs(moved[~made.is_end]), np.ptp(rows, axis=0))
-        )
+        found += [] if made.repeats else _wrapping(np.abs(moved[~made.is_end]), rows)
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         slack = 1e-5 * np.maximum(1.0, np.abs(rows).max(axis=0))  # more than rounding
         wrong = ((rows < space.low - slack) | (rows > space.high + slack)).any(axis=1)
@@ -58,12 +57,14 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
     return list(filter(None, found))
 
 
-def _wrapping(moves: FloatArray, ranges: FloatArray) -> Iterator[str]:
-    """Numbers of ranges (d,) whose moves (n, d) are short or nearly a range, with none between."""
-    share = moves / np.maximum(ranges, 1e-12)
+def _wrapping(moves: FloatArray, rows: NDArray[Any]) -> Iterator[str]:
+    """Numbers of rows (N, d) whose moves (n, d) are short or nearly a range, with none between."""
+    ranges = np.maximum(np.ptp(rows, axis=0), 1e-12)
+    share, place = moves / ranges, (rows - rows.min(axis=0)) / ranges
+    turns = (np.abs(place - 0.5) < 0.25).mean(axis=0) > 0.1  # a flag jumps, too
     n_far, n_near = (share > 0.75).sum(axis=0), ((share > 0.0) & (share < 0.25)).sum(axis=0)
     is_gap = n_far + n_near == (share > 0.0).sum(axis=0)
-    for column in np.flatnonzero(is_gap & (n_far >= 3) & (n_near > n_far)).tolist():
+    for column in np.flatnonzero(turns & is_gap & (n_far >= 3) & (n_near > n_far)).tolist():
         yield (
             f"a number wraps around: {column} of the observation jumped by its whole range in "
             f"{n_far[column]} steps, as an angle does, so that neighbours look far apart. Return "
