@@ -134,6 +134,7 @@ def test_observations_that_are_too_large_are_refused():
         Rover(large, contexts=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*outcomes depend on earlier")  # on the doors
 def test_a_run_recognises_contexts_and_resumes_to_the_bit(tmp_path):
     def make(folder: str) -> Rover:
         env = rooms(horizon=30)
