@@ -217,11 +217,16 @@ class Neighbours:
         """True if changes of other tries near by predict a transition better than the dynamics
         model, by the energy score (Gneiting and Raftery 2007), least for the true distribution: for
         few numbers, badly explained, and where not all that was repeated came out the same."""
-        dynamics, counts, gains = self.model.dynamics, self.model.buffer.counts(), [0.0]
-        is_certain = counts.n_pairs < len(self._begins) and counts.outcome_variance == 0.0
-        is_explained = dynamics.unexplained <= _LITTLE_CHANCE
-        is_image = self.model.buffer.observations.rows.ndim > 2
-        if is_certain or is_explained or is_image or self._begins.shape[1] > _MOST_DRAWN:
+        dynamics, buffer, gains = self.model.dynamics, self.model.buffer, [0.0]
+        is_image = buffer.observations.rows.ndim > 2
+        if (
+            is_image
+            or self._begins.shape[1] > _MOST_DRAWN
+            or dynamics.unexplained <= _LITTLE_CHANCE
+        ):
+            return False
+        counts = buffer.counts()
+        if counts.n_pairs < len(self._begins) and counts.outcome_variance == 0.0:
             return False
         for action, (rows, _) in self._tried.items():
             some = rows[evenly_spaced(len(rows), SAMPLE)]

@@ -131,11 +131,10 @@ class Outcomes:
 
     @classmethod
     def of(cls, buffer: Buffer) -> Self | None:
-        """Outcomes of few whole numbers that vary, where held-out transitions are predicted better
-        than by counts; None: counts stay."""
+        """Outcomes of vectors of few whole numbers that vary, where held-out transitions are
+        predicted better than by counts; None: counts stay."""
         table = buffer.observations.rows
-        is_vector = table.ndim == 2 and table.shape[1] <= _MOST_NUMBERS
-        if not is_vector or len(buffer) < 2 * FIRST_UNITS or (table != np.floor(table)).any():
+        if table.shape[1] > _MOST_NUMBERS or len(buffer) < 2 * FIRST_UNITS:
             return None
         changes = table[buffer.successors].astype(np.float64) - table[buffer.inputs]
         if max(len(np.unique(column)) for column in changes.T) > _MOST_CLASSES:

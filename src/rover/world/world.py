@@ -116,7 +116,9 @@ class World:
     def outcomes(self) -> Outcomes | None:
         """Outcomes of states of whole numbers where these are drawn, and held-out episodes are
         predicted better than by counts; None: they are not."""
-        return self.part(Outcomes, lambda: Outcomes.of(self.buffer))
+        rows = self.buffer.observations.rows
+        is_whole = rows.ndim == 2 and bool((rows == np.floor(rows)).all())
+        return self.part(Outcomes, lambda: Outcomes.of(self.buffer)) if is_whole else None
 
     def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
         """The one model of all transitions on landmarks, by sums of features of observations; None:
