@@ -54,7 +54,7 @@ def doors(seed: int) -> float:
 
 def push(seed: int) -> float:
     """Success at the end of FetchPush, 50 goals of the object after 10,000 steps."""
-    row = manipulation.measure("FetchPush", 10_000, seed, 50, "rover", [3, 4, 5])
+    row = manipulation.measure("FetchPush", 10_000, seed, 50, "rover", [3, 4, 5], False)
     return float(row["at the end"])
 
 

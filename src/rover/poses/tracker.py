@@ -133,7 +133,7 @@ class Tracker:
         return self.numbers.setdefault(tuple(sorted(found)), len(self.numbers))
 
     def condition(self, view: _Views) -> int:
-        """What acts depend on: 256 · the symbol ahead + the one of the agent's cell, which may be
+        """The condition of acts: 256 · the symbol ahead + the one of the agent's cell, which may be
         what it carries; 0 if there are none."""
         laws = self.laws
         return 256 * int(view[laws.front]) + int(view[laws.centre]) if laws.acts else 0

@@ -6,9 +6,8 @@ landmarks of the next plan, as in real-time dynamic programming (Barto et al. 19
 
 Rollouts follow the returned policy. Each step is disturbed by the residual of the nearest
 transition with its action, with either sign. The return selects the best plan and the steps to look
-ahead. A tenth
-of each end is spread over the landmarks near by: otherwise all values are equal where no loss is
-near, and a plan would avoid an edge only when beside it.
+ahead. A tenth of each end is spread over the landmarks near by: otherwise all values are equal
+where no loss is near, and a plan would avoid an edge only when beside it.
 """
 
 from __future__ import annotations
@@ -25,12 +24,7 @@ from rover.arrays import FloatArray, IntArray
 from rover.evaluation.regret import warn_if_worse
 from rover.operators.values import TIE, gaussian_weights, interpolation_weights, iterate
 from rover.policies import ValuePolicy
-from rover.solving.plans import (
-    Experience,
-    PlanSettings,
-    planned_policy,
-    warn_of_unexplained,
-)
+from rover.solving.plans import Experience, PlanSettings, planned_policy, warn_of_unexplained
 from rover.solving.tasks import Tasks
 from rover.world.dynamics import ACTION_REPEAT, APART, MOST_UNEXPLAINED, RefinedDynamics
 from rover.world.neighbours import MAX_SOLVED_LANDMARKS, NEIGHBOURS, SPACING
