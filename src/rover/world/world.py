@@ -91,9 +91,8 @@ class World:
         if due != self._decided_on:
             self._decided_on = due
             table = buffer.observations.rows[: 2 * _DECIDED]
-            is_whole = bool((table == np.floor(table)).all())
             n_states, n_moves = _come_back(buffer, due)
-            self._is_exact = is_whole or n_states <= _FEW_STATES * n_moves
+            self._is_exact = _are_whole(table) or n_states <= _FEW_STATES * n_moves
             if not self._is_exact:
                 starts, ends = buffer.inputs[:due], buffer.successors[:due]
                 moves = np.flatnonzero((starts != ends) & ~buffer.terminated[:due])
@@ -117,8 +116,10 @@ class World:
         """Outcomes of states of whole numbers where these are drawn, and held-out episodes are
         predicted better than by counts; None: they are not."""
         rows = self.buffer.observations.rows
-        is_whole = rows.ndim == 2 and bool((rows == np.floor(rows)).all())
-        return self.part(Outcomes, lambda: Outcomes.of(self.buffer)) if is_whole else None
+        return self.part(
+            Outcomes,
+            lambda: Outcomes.of(self.buffer) if rows.ndim == 2 and _are_whole(rows) else None,
+        )
 
     def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
         """The one model of all transitions on landmarks, by sums of features of observations; None:
@@ -160,6 +161,11 @@ def has_metric(table: NDArray[Any]) -> bool:
     if table.ndim != 2 or table.dtype.kind != "f":
         return False
     return not bool(((table == 0) | (table == 1)).all())
+
+
+def _are_whole(table: NDArray[Any]) -> bool:
+    """True if all numbers of observations (N, d) are whole."""
+    return bool((table == np.floor(table)).all())
 
 
 def repeats(buffer: Buffer) -> bool:
