@@ -12,8 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.envs.toy_text import frozen_lake
-from small_envs import Small
+from small_envs import Small, number_maps
 
 import rover
 from rover.data import Buffer, Collector
@@ -241,9 +240,8 @@ def test_learning_names_the_kind_once(kind, words):
 
 @pytest.mark.parametrize("is_instance", [True, False])
 def test_learning_names_what_the_seed_does_not_decide(is_instance, monkeypatch):
-    """Where states and dynamics are known, too; two maps drawn freely may be alike for 40 steps."""
-    draw, numbers = frozen_lake.generate_random_map, itertools.count()
-    monkeypatch.setattr(frozen_lake, "generate_random_map", lambda: draw(seed=next(numbers)))
+    """Where states and dynamics are known, too."""
+    number_maps(monkeypatch, 0)
     lake = {"map_name": None, "is_slippery": False}
     given = HalfSeeded() if is_instance else "FrozenLake-v1"
     agent = rover.make_agent("random", given, env_kwargs={} if is_instance else lake, seed=0)

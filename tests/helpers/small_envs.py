@@ -1,17 +1,27 @@
 """Small environments of every supported kind, for the tests and the processes that they kill."""
 
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from gymnasium import spaces
+from gymnasium.envs.toy_text import frozen_lake
 
 from rover import Rover
 from rover.envs import GridWorld
 
 ROOMS = "S..#..\n......\n...#..\n##.###\n......"
+
+
+def number_maps(patch: pytest.MonkeyPatch, first: int) -> None:
+    """FrozenLake's maps that no seed decides have numbers from `first` on, so that they differ: two
+    that are drawn freely may be alike for as many steps as are played again."""
+    draw, numbers = frozen_lake.generate_random_map, itertools.count(first)
+    patch.setattr(frozen_lake, "generate_random_map", lambda: draw(seed=next(numbers)))
 
 
 class Small(gym.Env[Any, Any]):

@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from small_agents import SMALL
-from small_envs import numbered_place, short_vector_place
+from small_envs import number_maps, numbered_place, short_vector_place
 from transfer_cases import QUICK as QUICK_TASK
 from transfer_cases import corridor
 
@@ -138,9 +138,11 @@ LAKE = {"map_name": None, "is_slippery": False}
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: Any) -> Path:
-    run = tmp_path_factory.mktemp("lake") / "run"
-    with pytest.warns(RoverWarning, match="drawn when it is made"):
-        make_agent("rover", "FrozenLake-v1", env_kwargs=LAKE, seed=0, run_dir=run).learn(300)
+    run, named = tmp_path_factory.mktemp("lake") / "run", "drawn when it is made"
+    with pytest.MonkeyPatch.context() as patch:
+        number_maps(patch, 0)
+        with pytest.warns(RoverWarning, match=named):
+            make_agent("rover", "FrozenLake-v1", env_kwargs=LAKE, seed=0, run_dir=run).learn(300)
     return run
 
 
@@ -157,6 +159,7 @@ def lake(tmp_path_factory: Any) -> Path:
     ],
 )
 def test_another_map_is_named(command, lake, capsys, monkeypatch, tmp_path):
+    number_maps(monkeypatch, 2)
     monkeypatch.chdir(tmp_path)
     name, *options = command
     path = lake
@@ -171,7 +174,8 @@ def test_another_map_is_named(command, lake, capsys, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("learn", [finetune, rover.train_offline])
-def test_another_map_of_a_task_is_named(learn, lake, tmp_path):
+def test_another_map_of_a_task_is_named(learn, lake, monkeypatch, tmp_path):
+    number_maps(monkeypatch, 2)
     env = gym.make("FrozenLake-v1", **LAKE)
     stop: Any = {"run_dir": tmp_path, "evaluate_every": 20}
     stop["callback"] = lambda line: line["step"] < 60
