@@ -212,9 +212,19 @@ Ray = a(
     look=lambda self: fine(self, 0.1, 0.1) + np.float32([0, 0.1 if self.place == 5 else 1]),
 )
 
+# A sonar that sees nothing at the first place alone, and says 0 there.
+Sonar = a(
+    Row,
+    observation_space=spaces.Box(0, 13, (2,), np.float32),
+    look=lambda self: (
+        fine(self, 0.1, 0.1) * [1, self.place > 0] + [0, 12 - self.place if self.place else 0]
+    ).astype(np.float32),
+)
+
 
 @pytest.mark.parametrize(
-    "env", [Row, Ray, Pictures, "FrozenLake-v1", "CliffWalking-v1", "CartPole-v1", "Blackjack-v1"]
+    "env",
+    [Row, Ray, Sonar, Pictures, "FrozenLake-v1", "CliffWalking-v1", "CartPole-v1", "Blackjack-v1"],
 )
 def test_nothing_is_said_of_sound_environments(env):
     rover.check_env(env)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from rover.arrays import FloatArray
 from rover.envs.spaces import misfit
@@ -47,7 +46,7 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
                     "(gymnasium.wrappers.TransformObservation), or give goals in other numbers, "
                     "rover.solving.PointGoal"
                 )
-        found += [] if made.repeats else _wrapping(np.abs(moved[~made.is_end]), rows)
+        found += [] if made.repeats else _wrapping(made)
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         slack = 1e-5 * np.maximum(1.0, np.abs(rows).max(axis=0))  # more than rounding
         wrong = ((rows < space.low - slack) | (rows > space.high + slack)).any(axis=1)
@@ -57,19 +56,25 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
     return list(filter(None, found))
 
 
-def _wrapping(moves: FloatArray, rows: NDArray[Any]) -> Iterator[str]:
-    """Numbers of rows (N, d) whose moves (n, d) are short or nearly a range, with none between."""
+def _wrapping(made: Buffer) -> Iterator[str]:
+    """Numbers of observations that moved a little or nearly their range, and never between."""
+    rows, on = made.observations.rows.astype(np.float64), ~made.is_end
     ranges = np.maximum(np.ptp(rows, axis=0), 1e-12)
-    share, place = moves / ranges, (rows - rows.min(axis=0)) / ranges
+    low, high = np.sort([rows[made.inputs[on]], rows[made.successors[on]]], axis=0)
+    share, place = (high - low) / ranges, (rows - rows.min(axis=0)) / ranges
     turns = (np.abs(place - 0.5) < 0.25).mean(axis=0) > 0.1  # a flag jumps, too
     n_far, n_near = (share > 0.75).sum(axis=0), ((share > 0.0) & (share < 0.25)).sum(axis=0)
     is_gap = n_far + n_near == (share > 0.0).sum(axis=0)
     for column in np.flatnonzero(turns & is_gap & (n_far >= 3) & (n_near > n_far)).tolist():
-        yield (
-            f"a number wraps around: {column} of the observation jumped by its whole range in "
-            f"{n_far[column]} steps, as an angle does, so that neighbours look far apart. Return "
-            "its cosine and sine in its place"
-        )
+        is_far, x, y = share[:, column] > 0.75, low[:, column], high[:, column]
+        near = (share[:, column] > 0.0) & ~is_far
+        # What a sensor says that sees nothing is no neighbour of what it sees.
+        if (x[near] <= x[is_far].max()).any() and (y[near] >= y[is_far].min()).any():
+            yield (
+                f"a number wraps around: {column} of the observation jumped by its whole range in "
+                f"{n_far[column]} steps, as an angle does, so that neighbours look far apart. "
+                "Return its cosine and sine in its place"
+            )
 
 
 def _ends(made: Buffer) -> Iterator[str]:
