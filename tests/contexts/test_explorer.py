@@ -41,7 +41,7 @@ def explored(steps: int, seed: int = 0) -> tuple[ContextExplorer, Buffer]:
     collector.start_episode()
     explorer, rng = ContextExplorer(buffer), np.random.default_rng(seed)
     for row in range(steps):
-        done = collector.step(explorer.act(collector.observation, rng))
+        done = collector.step(explorer.act(collector.observations[0], rng))
         explorer.observe(row, done=done)
     return explorer, buffer
 

@@ -49,9 +49,9 @@ def test_no_transition_crosses_a_reset(seed, n_steps):
     for start, row in zip(starts, begun, strict=True):
         if row < len(buffer):
             assert buffer.inputs[row] == start
-    assert len(starts) == collector.episode + 1 == env.resets == int(done.sum()) + 1
+    assert len(starts) == collector.episodes[0] + 1 == env.resets == int(done.sum()) + 1
     assert np.abs(table[buffer.successors] - table[buffer.inputs]).max(initial=0) <= 1
-    assert table[collector.observation] == env.state
+    assert table[collector.observations[0]] == env.state
 
 
 @settings(max_examples=40)
@@ -63,7 +63,7 @@ def test_replay_leads_to_the_same_place_and_the_same_future(seed, n_steps):
     other_buffer.load_state(buffer.state())
     other = Collector(other_env, other_buffer, seed=seed)
     other.load_state(collector.state())
-    assert other.observation == collector.observation
+    assert other.observations == collector.observations
     assert len(other_buffer) == n_steps
     for action in [0, 1] * 10:
         assert other.step(action) == collector.step(action)
@@ -91,4 +91,4 @@ def test_an_episode_that_another_one_interrupts_goes_on_as_if_alone():
     collect(env, 4, seed=8)
     for action in [0, 1] * 10:
         assert first.step(action) == alone.step(action)
-        assert first.observation == alone.observation
+        assert first.observations == alone.observations

@@ -125,7 +125,7 @@ def test_the_pair_sought_is_the_nearest_and_leaves_no_hole(kind):
             for pair, end in enumerate(to):
                 if end >= 0:
                     away[end] = min(away[end], away[pair // 4] + 1)
-        age = len(agent.buffer.rows_of(agent._collector.episode))
+        age = len(agent.buffer.rows_of(agent._collector.episodes[0]))
         left = counts._longest - age
         worth = {
             pair: (away[pair // 4] + 1, foretold.unknown_around(pair))

@@ -139,7 +139,7 @@ class BonusAgent(Agent[BonusConfig[Any]]):
         return self._package()
 
     def _act(self, observation: int) -> int:
-        config, episode = self.config, self._collector.episode
+        config, episode = self.config, self._collector.episodes[self._collector.turn]
         if self._skill_dim() and episode not in self._skills:
             self._skills[episode] = self._reward.sample_skill(self._rng)
         if self._skill is not (skill := self._skills.get(episode)):

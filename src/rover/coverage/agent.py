@@ -68,7 +68,7 @@ class Rover(CoverageRun):
                 if inferred is not None:
                     return inferred
             if self._explorer is not None:
-                self._explorer.turn_to(self._collector.episode)
+                self._explorer.turn_to(self._collector.episodes[self._collector.turn])
                 action = self._explorer.act(observation, rng)
                 if action is not None:
                     return action

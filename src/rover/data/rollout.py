@@ -9,10 +9,10 @@ save itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import Any, SupportsFloat, cast
 
 import gymnasium as gym
@@ -213,6 +213,10 @@ class _Arrival:
         return True, first if first <= n_steps else None
 
 
+_Chosen = tuple[int, NDArray[np.float32] | None]
+"""An action, and the skill that it was chosen by, if there are any."""
+
+
 class Collector:
     """Steps an environment, or several copies of it, and records every transition; no transition
     crosses a reset.
@@ -234,6 +238,9 @@ class Collector:
     Attributes:
         buffer, spaces: as given.
         n_episodes: begun so far.
+        turn: number of the copy whose turn it is; 0 of an environment alone.
+        observations: index of the observation that the agent stands on in each copy.
+        episodes: number of the episode in progress in each, from 0.
         arrival: first arrival at a reward, for reports, of a buffer without rewards.
     """
 
@@ -246,14 +253,15 @@ class Collector:
         spaces: Spaces | None = None,
         copies: Copies | None = None,
     ) -> None:
-        self._env, self.buffer, self._seed, self._copies = env, buffer, seed, copies
+        self.buffer, self._seed, self._copies = buffer, seed, copies
         self.spaces = spaces or Spaces.of(env)
         n = 1 if copies is None else copies.number
-        self._turn = self.n_episodes = self._n_calls = 0
-        self._observations, self._episodes = [-1] * n, [-1] * n
+        self._source = copies or SimpleNamespace(envs=[env])
+        self.turn = self.n_episodes = self._n_calls = 0
+        self.observations, self.episodes = [-1] * n, [-1] * n
         self._running: list[RunningEpisode | None] = [None] * n
         # Actions whose transitions are not recorded yet, and the skills by which they were chosen.
-        self._chosen: list[tuple[int, NDArray[np.float32] | None] | None] = [None] * n
+        self._chosen: list[_Chosen | None] = [None] * n
         self.arrival = _Arrival()
         self._found, self._named = set[str](), set[str]()
         # Since users step what they gave, or a wrapper of it.
@@ -266,56 +274,38 @@ class Collector:
             counted = update_wrapper(partial(_counted, call), call)
             setattr(self._world, name, MethodType(cast(Any, counted), self._world))
 
-    @property
-    def observation(self) -> int:
-        """Index of the observation that the agent stands on, in the copy whose turn it is."""
-        return self._observations[self._turn]
-
-    @property
-    def episode(self) -> int:
-        """Number of the episode in progress there, from 0."""
-        return self._episodes[self._turn]
-
-    @property
-    def _envs(self) -> Sequence[gym.Env[Any, Any]]:
-        return [self._env] if self._copies is None else self._copies.envs
-
     def start_episode(self, *turns: int) -> None:
         """Begin an episode, in each copy or in those whose `turns` are given: reset it, and stand
         on the first observation."""
         for turn in turns or range(len(self._running)):
-            self._episodes[turn] = number = self.n_episodes
+            self.episodes[turn] = number = self.n_episodes
             about: Any = {"seed": self._seed, "number": number, "spaces": self.spaces}
             about |= {"found": self._found}
-            running = self._running[turn] = RunningEpisode(self._envs[turn], **about)
-            self._observations[turn] = self.buffer.observations.intern(running.observation)
-            self.buffer.add_start(self._observations[turn])
+            running = self._running[turn] = RunningEpisode(self._source.envs[turn], **about)
+            self.observations[turn] = self.buffer.observations.intern(running.observation)
+            self.buffer.add_start(self.observations[turn])
             self.n_episodes += 1
         self._n_calls = self._world._rover_calls
 
-    def turns(self) -> Iterator[int]:
-        """Observation of each copy that no action is chosen for, whose turn it is meanwhile."""
-        following = self._turn
+    def choose(self, act: Callable[[int], _Chosen]) -> None:
+        """Choose the next action of each copy that has none: `act` has it, and the skill that it is
+        by if there are any, on an observation of the copy whose turn it is meanwhile."""
+        following = self.turn
         for turn, chosen in enumerate(self._chosen):
             if chosen is None:
-                self._turn = turn
-                yield self.observation
-        self._turn = following
+                self.turn = turn
+                self._chosen[turn] = action, _ = act(self.observations[turn])
+                if self._copies is not None:
+                    self._resumed()
+                    self._copies.send(turn, self.spaces.taken(action))
+        self.turn = following
 
-    def send(self, action: int, *, skill: NDArray[np.float32] | None = None) -> None:
-        """Take `action` in the copy whose turn it is, by a skill if there are any."""
-        self._chosen[self._turn] = action, skill
-        if self._copies is not None:
-            self._resumed()
-            self._copies.send(self._turn, self.spaces.taken(action))
-
-    def step(self, action: int | None = None, *, skill: NDArray[np.float32] | None = None) -> bool:
-        """Record the next transition, of `action` unless it was sent before, and reset if the
-        episode is over, which is returned. An episode that somebody else interrupted, who stepped
-        or reset the environment, is replayed."""
-        if action is not None:
-            self.send(action, skill=skill)
-        running, turn, chosen = self._resumed(), self._turn, self._chosen[self._turn]
+    def step(self, action: int | None = None) -> bool:
+        """Record the next transition, of `action` in an environment alone unless it was chosen
+        before, and reset if the episode is over, which is returned. An episode that somebody else
+        interrupted, who stepped or reset the environment, is replayed."""
+        running, turn = self._resumed(), self.turn
+        chosen = self._chosen[turn] if action is None else (action, None)
         assert chosen is not None
         action, skill = chosen
         reached, reward, terminated, truncated = running.step(action)
@@ -323,19 +313,19 @@ class Collector:
         has_rewards = self.buffer.rewards is not None
         if not has_rewards:
             self.arrival.note(reward, terminated)
-        begun = self.observation
-        self._observations[turn] = self.buffer.observations.intern(reached)
+        begun = self.observations[turn]
+        self.observations[turn] = self.buffer.observations.intern(reached)
         self.buffer.add(
-            *(begun, action, self.observation, terminated, truncated),
+            *(begun, action, self.observations[turn], terminated, truncated),
             reward=as_reward(reward, running) if has_rewards else None,
             skill=skill,
-            episode=self.episode,
+            episode=self.episodes[turn],
         )
         self._n_calls = self._world._rover_calls
         # At once, so that the next action is chosen on an observation of the buffer in any case.
         if terminated or truncated:
             self.start_episode(turn)
-        self._turn = (turn + 1) % len(self._running)
+        self.turn = (turn + 1) % len(self._running)
         return terminated or truncated
 
     def kinds(self) -> dict[str, str]:
@@ -354,8 +344,8 @@ class Collector:
     def state(self) -> dict[str, Any]:
         """Numbers of the episodes, whose transitions are in the buffer, and what was chosen."""
         return {
-            "turn": self._turn,
-            "episodes": self._episodes.copy(),
+            "turn": self.turn,
+            "episodes": self.episodes.copy(),
             "chosen": self._chosen.copy(),
             "arrival": {**vars(self.arrival)},
         }
@@ -363,29 +353,29 @@ class Collector:
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Bring the environment to where :meth:`state` was taken; the buffer must be restored.
         ReplayMismatchError: it does not repeat itself from the same seed."""
-        self._episodes, self.arrival = [*state["episodes"]], _Arrival(**state["arrival"])
+        self.episodes, self.arrival = [*state["episodes"]], _Arrival(**state["arrival"])
         self.n_episodes = len(self.buffer.episode_starts)
-        check_repeats(self._envs[0], self.buffer, seed=self._seed, strictly=True)
+        check_repeats(self._source.envs[0], self.buffer, seed=self._seed, strictly=True)
         self._running = [None] * len(self._running)
         for turn in range(len(self._running)):
-            self._turn = turn
+            self.turn = turn
             self._resumed()
-        self._turn, self._chosen = state["turn"], [*state["chosen"]]
+        self.turn, self._chosen = state["turn"], [*state["chosen"]]
 
     def _resumed(self) -> RunningEpisode:
         """The running episode, played again where it was interrupted."""
-        turn, buffer, episode = self._turn, self.buffer, self.episode
-        running, env = self._running[turn], self._envs[turn]
+        turn, buffer, episode = self.turn, self.buffer, self.episodes[self.turn]
+        running, env = self._running[turn], self._source.envs[turn]
         is_alone = self._copies is not None or self._n_calls == self._world._rover_calls
         # Copies are made anew when a run goes on.
         if running is not None and running.env is env and is_alone:
             return running
-        running, found = _replayed(env, buffer, episode, seed=self._seed)
+        running, found = _replayed(env, buffer, episode, seed=self._seed, spaces=self.spaces)
         if found is not None:
             raise _mismatch(found[0], episode)
         reached = buffer.successors[buffer.rows_of(episode)]
         self._running[turn] = running
-        self._observations[turn] = int([buffer.episode_starts[episode], *reached][-1])
+        self.observations[turn] = int([buffer.episode_starts[episode], *reached][-1])
         self._n_calls = self._world._rover_calls
         return running
 
@@ -401,10 +391,16 @@ _Difference = tuple[int, bytes, bool]
 
 
 def _replayed(
-    env: gym.Env[Any, Any], buffer: Buffer, episode: int, *, seed: int, most: int | None = None
+    env: gym.Env[Any, Any],
+    buffer: Buffer,
+    episode: int,
+    *,
+    seed: int,
+    most: int | None = None,
+    spaces: Spaces | None = None,
 ) -> tuple[RunningEpisode, _Difference | None]:
     """Take the stored actions of an episode of a run again, `most` at most, up to a difference."""
-    running = RunningEpisode(env, seed=seed, number=episode)
+    running = RunningEpisode(env, seed=seed, number=episode, spaces=spaces)
     rows, reached = buffer.rows_of(episode)[:most], running.observation
     places = [buffer.episode_starts[episode], *buffer.successors[rows]]
     for number, place in enumerate(places):
@@ -423,26 +419,33 @@ def _replayed(
 
 
 def differences(
-    env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, most: int
+    env: gym.Env[Any, Any], buffer: Buffer, *, seed: int, most: int, spaces: Spaces | None = None
 ) -> Iterator[tuple[int, _Difference]]:
     """Episodes of a run that differ when they are played again, and where: of the first, the last
     and those that touch most states; at most five, and `most` steps."""
-    n, size = buffer.n_episodes, len(buffer.observations)
+    size = len(buffer.observations)
     touched = np.unique(buffer.episodes * size + buffer.successors) // max(1, size)
-    order = np.argsort(-np.bincount(touched, minlength=n), kind="stable").tolist()
+    n_states = np.bincount(touched)
+    n, order = len(n_states), np.argsort(-n_states, kind="stable").tolist()
     for episode in [*dict.fromkeys([0, n - 1, *order])][: min(n, 5)]:
-        _, found = _replayed(env, buffer, episode, seed=seed, most=most)
+        _, found = _replayed(env, buffer, episode, seed=seed, most=most, spaces=spaces)
         most = max(0, most - len(buffer.rows_of(episode)))
         if found is not None:
             yield episode, found
 
 
 def not_repeated(
-    buffer: Buffer, env: gym.Env[Any, Any], reason: str, *, seed: int, most: int = 500
+    buffer: Buffer,
+    env: gym.Env[Any, Any],
+    reason: str,
+    *,
+    seed: int,
+    most: int = 500,
+    spaces: Spaces | None = None,
 ) -> list[str]:
     """A message with the reason that names a step of a run of a seed, played again for `most`
     steps, that comes out otherwise; none: there is no such step."""
-    found = differences(env, buffer, seed=seed, most=most)
+    found = differences(env, buffer, seed=seed, most=most, spaces=spaces)
     return [
         f"the seed does not repeat step {step} of episode {episode}: {reason}. Runs cannot be "
         "resumed or evaluated otherwise"

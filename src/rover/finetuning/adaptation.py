@@ -97,7 +97,7 @@ class Adaptation(_PlannedRun):
 
     def _choose(self) -> int:
         acting = self._exploring if self._progress.explores else self._acting
-        return acting.sample(self._collector.observation, self._rng)
+        return acting.sample(self._collector.observations[0], self._rng)
 
     def _learn(self, *, done: bool) -> None:
         """Plan anew where there is something new to plan for; toss whether an episode explores."""
@@ -235,12 +235,12 @@ class ContextAdaptation(_PlannedRun):
     def _episode(self) -> Probs:
         """Policy of the current episode, asked for each of its observations in order."""
         # By the episode's number, so that a resumed run can follow it again from its beginning.
-        seed = self.run_config.seed, _EPISODE_STREAM, self._collector.episode
+        seed = self.run_config.seed, _EPISODE_STREAM, self._collector.episodes[0]
         policy = self._start if self._progress.explores else self._plan
         return policy.sample_component(np.random.default_rng(seed))
 
     def _choose(self) -> int:
-        seen = self._buffer.observations.rows[[self._collector.observation]]
+        seen = self._buffer.observations.rows[self._collector.observations]
         return int(self._probs(seen).argmax())
 
     def _learn(self, *, done: bool) -> None:
@@ -271,5 +271,5 @@ class ContextAdaptation(_PlannedRun):
             self._replan(self._progress.n_planned)
         # The memory of the episode follows from what it has shown.
         self._probs = self._episode()
-        for row in self._buffer.inputs[self._buffer.rows_of(self._collector.episode)]:
+        for row in self._buffer.inputs[self._buffer.rows_of(self._collector.episodes[0])]:
             self._probs(self._buffer.observations.rows[[row]])

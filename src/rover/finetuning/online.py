@@ -90,7 +90,7 @@ class Finetuning(OnlineRun):
             start, end = config.exploration_start, config.exploration_end
             if self._rng.random() < start + decayed * (end - start):
                 return int(self._rng.integers(self._buffer.n_actions))
-        return self._acting.sample(self._collector.observation, self._rng)
+        return self._acting.sample(self._collector.observations[0], self._rng)
 
     def _learn(self, *, done: bool) -> None:
         """End the warm-up and update when due."""

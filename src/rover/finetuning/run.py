@@ -408,7 +408,7 @@ class OnlineRun(_TaskRun):
         recent, self._progress.recent_returns = self._progress.recent_returns, []
         return self._evaluate(
             {
-                "episode": self._collector.episode,
+                "episode": self._collector.episodes[0],
                 "training_return": float(np.mean(recent)) if recent else None,
                 "observations": len(self._buffer.observations),
                 **self._progress.latest,

@@ -313,9 +313,7 @@ class Agent(Run, Generic[ConfigT]):
     def _step(self, *, is_last: bool) -> Mapping[str, Any] | None:
         # An extended run continues with its own policy, not with the replacement.
         self._final, row = None, self.num_timesteps
-        for observation in self._collector.turns():
-            action = self._act(observation)
-            self._collector.send(action, skill=self._skill)
+        self._collector.choose(lambda observation: (self._act(observation), self._skill))
         with self.stopwatch("collect"):
             done = self._collector.step()
         self.num_timesteps += 1
@@ -367,7 +365,8 @@ class Agent(Run, Generic[ConfigT]):
             elif not self._is_checked:
                 is_own, self._is_checked = other is self.env, True
                 reason = UNSEEDED if is_own else f"{UNSEEDED}; or {DRAWN_WHEN_MADE}"
-                for message in not_repeated(self.buffer, other, reason, seed=self.seed, most=most):
+                about: Any = {"seed": self.seed, "most": most, "spaces": self.spaces}
+                for message in not_repeated(self.buffer, other, reason, **about):
                     warn(message, stacklevel=5)
             is_behind = self.measures.measure_data(self._collector, n_replayed=most)
         if self._explores and is_behind:
