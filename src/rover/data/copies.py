@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
@@ -114,7 +114,7 @@ def _named_end() -> Iterator[None]:
 class Copies:
     """A number of copies of an environment, as a function makes them.
 
-    They are made when they are first asked for, and again after :meth:`close`.
+    They are made when they are first asked for, and again after the end of a ``with`` block.
     """
 
     def __init__(
@@ -146,14 +146,18 @@ class Copies:
         if isinstance(env, _Remote):
             env.send(action)
 
-    def close(self, *, by_force: bool) -> None:
-        """End the processes and close the copies; `by_force` without waiting for what they do."""
+    def __enter__(self) -> Self:
+        """Begin a block that the copies are open in, once they are asked for."""
+        return self
+
+    def __exit__(self, raised: type[BaseException] | None, *_: Any) -> None:
+        """End the processes and close the copies; after an error without waiting for what they do."""
         envs, self._envs, vector, self._vector = self._envs, (), self._vector, None
         if vector is None:
             for env in envs:
                 env.close()
             return
-        if not by_force:
+        if raised is None:
             with suppress(OSError, EOFError, RoverError):  # of a process that has ended
                 for env in envs:
                     if isinstance(env, _Remote) and env.is_stepping:

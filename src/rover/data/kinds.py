@@ -33,7 +33,7 @@ def kinds_of(made: Buffer, space: gym.Space[Any] | None = None) -> list[str]:
         return []
     found, rows = [*_ends(made), *_jumping(made)], made.observations.rows
     if rows.ndim == 2 and rows.shape[1] >= 2 and len(made) >= _FEWEST_MOVES:
-        moved = _moved(made)
+        moved = rows[made.successors].astype(np.float64) - rows[made.inputs]
         change, share = np.sign(moved), (moved != 0.0).mean(axis=0)
         # Steps forward alone are a place, as long as others share its number.
         for column in np.flatnonzero((np.ptp(change, axis=0) <= 1.0) & (share > 0.2)).tolist():
@@ -153,12 +153,6 @@ def _clock_end(made: Buffer) -> str:
     )
 
 
-def _moved(made: Buffer) -> FloatArray:
-    """Changes (n, d) of observations that are vectors."""
-    rows = made.observations.rows
-    return np.asarray(rows[made.successors].astype(np.float64) - rows[made.inputs])
-
-
 def _jumping(made: Buffer) -> tuple[str, str]:
     """Ends whose observation is one that episodes begin with; and episodes that go on behind an end
     which is not flagged."""
@@ -173,7 +167,7 @@ def _jumping(made: Buffer) -> tuple[str, str]:
         )
         is_jump = into & (distance[made.inputs] > 3)
     elif rows.ndim == 2:
-        moved = _moved(made)
+        moved = rows[made.successors].astype(np.float64) - rows[made.inputs]
         units = np.maximum(np.abs(moved).mean(axis=0), 1e-12)
         moves: FloatArray = np.linalg.norm(moved / units, axis=1)
         is_jump = moves > (6.0 * np.quantile(moves[moves > 0.0], 0.75) if moves.any() else 0.0)

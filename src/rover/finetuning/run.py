@@ -117,6 +117,7 @@ class _TaskRun(Run):
     _parts: ClassVar[tuple[str, ...]] = ("_learner",)  # with a ``state`` and a ``load_state``
     _buffer: Buffer
     _learner: Any
+    _collector: Any = None  # of a run that makes steps
     _plan: Any = None  # the policy of a run without a learner, a new object each time
     _plan_class: ClassVar[type[Policy] | None] = None
     _plan_details: Mapping[str, Any]
@@ -250,6 +251,8 @@ class _TaskRun(Run):
         if self._final_episodes:
             with self.stopwatch("evaluate"):
                 self._final = self._episodes(self._best[2], self._final_seed, self._final_episodes)
+        if self._collector is not None:
+            self._collector.name_kinds()
 
     def _figures(self) -> dict[str, Any]:
         """The figures of the curve of greedy returns; None where an event did not happen.
@@ -396,10 +399,6 @@ class OnlineRun(_TaskRun):
         self._learn(done=done)
         is_due = is_last or self.num_timesteps % self.config.evaluate_every == 0
         return self._measure() if is_due else None
-
-    def _conclude(self) -> None:
-        super()._conclude()
-        self._collector.name_kinds()
 
     def _measure(self) -> dict[str, Any]:
         # A run that goes on from here has nothing tabulated, and rounding depends on what was.

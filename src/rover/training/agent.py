@@ -105,12 +105,19 @@ class Agent(Run, Generic[ConfigT]):
         environment = Environment.of(env, env_kwargs)
         self.env = environment.env
         self.spaces = Spaces.of(self.env)
-        self._env_id, self._env_kwargs = environment.env_id, dict(environment.env_kwargs)
-        self._versions = versions_of(self.env)
         # Settings are resolved before anything is allocated: what contradicts them costs nothing.
         self.preset = choose("preset", preset or next(iter(self.presets)), self.presets)
         self.seed = whole_number("seed", seed, least=0)
         self.config: ConfigT = self._configure(overrides)
+        # As the policy and config.json name them.
+        self._origin: dict[str, Any] = {
+            "agent": self.name,
+            "preset": self.preset,
+            "seed": self.seed,
+            "env_id": environment.env_id,
+            "env_kwargs": dict(environment.env_kwargs),
+            "versions": versions_of(self.env),
+        }
         super().__init__(
             run_dir=run_dir,
             checkpoint_every=self.config.checkpoint_every,
@@ -198,19 +205,8 @@ class Agent(Run, Generic[ConfigT]):
             "discount": self.config.discount,
         }
         # On the policy itself, so that a file of it says where it comes from without its run.
-        policy.details = self._origin() | trained | self.spaces.details
+        policy.details = self._origin | trained | self.spaces.details
         return policy
-
-    def _origin(self) -> dict[str, Any]:
-        """Agent, seed and environment, as the policy and config.json name them."""
-        return {
-            "agent": self.name,
-            "preset": self.preset,
-            "seed": self.seed,
-            "env_id": self._env_id,
-            "env_kwargs": self._env_kwargs,
-            "versions": self._versions,
-        }
 
     def learn(
         self,
@@ -267,13 +263,15 @@ class Agent(Run, Generic[ConfigT]):
         )
         # All settings were given one by one, so the name of the preset has to be told: a later
         # version may have no preset of that name.
-        agent.preset, agent.total_timesteps = stored.preset, stored.total_timesteps
+        agent.total_timesteps = stored.total_timesteps
+        agent.preset = agent._origin["preset"] = stored.preset
+        own_id, own_kwargs = agent._origin["env_id"], agent._origin["env_kwargs"]
         # An environment made here has lost the module of its id, which the stored one names.
-        if agent._env_id == (stored.env_id or "").rpartition(":")[2]:
-            agent._env_id = stored.env_id
-        if (agent._env_id, agent._env_kwargs) != (stored.env_id, stored.env_kwargs):
+        if own_id == (stored.env_id or "").rpartition(":")[2]:
+            agent._origin["env_id"] = own_id = stored.env_id
+        if (own_id, own_kwargs) != (stored.env_id, stored.env_kwargs):
             raise ConfigurationError(
-                f"the environment given, {agent._env_id} {agent._env_kwargs}, is not the one of "
+                f"the environment given, {own_id} {own_kwargs}, is not the one of "
                 f"{run_dir}, {stored.env_id} {stored.env_kwargs}"
             )
         if agent.config.model_dump() != settings:
@@ -281,10 +279,6 @@ class Agent(Run, Generic[ConfigT]):
         warn_of_versions(stored.versions, agent.env)
         agent.restore()
         return agent
-
-    def _close(self, raised: type[BaseException] | None, *_: Any) -> None:
-        if self._copies is not None:
-            self._copies.close(by_force=raised is not None)
 
     def _make_again(self, n_steps: int) -> None:
         super()._make_again(n_steps)
@@ -302,7 +296,7 @@ class Agent(Run, Generic[ConfigT]):
         return RunConfig(
             version=__version__,
             kind="pretrain",
-            **self._origin(),
+            **self._origin,
             total_timesteps=total_timesteps,
             settings=self.config.model_dump(mode="json"),
         )

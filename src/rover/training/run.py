@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 
+from rover.data.copies import Copies
 from rover.errors import RoverWarning
 from rover.features import learning_mode
 from rover.storage import RunConfig, fitting
@@ -56,6 +57,8 @@ class Run(ABC):
 
     activity: ClassVar[str]
     """One word for what goes on, beside the progress bar."""
+
+    _copies: Copies | None = None  # of the environment, which are open while steps are made
 
     def __init__(self, *, run_dir: str | Path | None, checkpoint_every: int, threads: int) -> None:
         self.num_timesteps = 0
@@ -103,12 +106,9 @@ class Run(ABC):
     def _save_results(self, folder: Path) -> None:
         """Write the policy and whatever else the run leaves."""
 
-    def _conclude(self) -> None:  # noqa: B027 - most runs have nothing to settle
+    @abstractmethod
+    def _conclude(self) -> None:
         """Choose and measure the final policy after the last step; warn of doubts."""
-
-    def _close(self, raised: type[BaseException] | None, *_: Any) -> None:
-        """Close what is open while steps are made, however it `raised`."""
-        del raised
 
     def _prepare_folder(self, folder: Path) -> None:
         """Write what the run begins with, before its config.json."""
@@ -148,7 +148,8 @@ class Run(ABC):
         with ExitStack() as stack:
             stack.enter_context(learning_mode(self._threads))
             stack.enter_context(_each_warning_once())
-            stack.push(self._close)
+            if self._copies is not None:
+                stack.push(self._copies)
             if self._folder is not None:
                 config = self.describe(self.total_timesteps)
                 stack.enter_context(self._folder.open(config, self._prepare_folder))
