@@ -151,7 +151,7 @@ class Copies:
         return self
 
     def __exit__(self, raised: type[BaseException] | None, *_: Any) -> None:
-        """End the processes and close the copies; after an error without waiting for what they do."""
+        """End the processes and close the copies; after an error without waiting for them."""
         envs, self._envs, vector, self._vector = self._envs, (), self._vector, None
         if vector is None:
             for env in envs:
