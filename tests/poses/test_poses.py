@@ -179,6 +179,53 @@ def test_perspective_views_have_no_laws() -> None:
     assert learned(Rays(), 400).world.kind != "poses"
 
 
+class Ahead(HiddenGrid):
+    """A view of the cell ahead alone, which is no window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 3, (1, 1), np.uint8)
+
+    def look(self) -> Any:
+        return super().look()[1:2, 2:3]
+
+
+class Sensor(Ahead):
+    """The cells where the agent is and on three sides of it, as a vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0, 3, (4,), np.uint8)
+
+    def look(self) -> Any:
+        return HiddenGrid.look(self)[[2, 1, 2, 2], [2, 2, 1, 3]]
+
+
+@pytest.mark.parametrize("without_a_window", [Ahead, Sensor])
+def test_without_a_window_a_line_says_that_something_stays_hidden(
+    without_a_window: type[HiddenGrid],
+) -> None:
+    with pytest.warns(RoverWarning, match="The policy does not see what is hidden"):
+        agent = Rover(without_a_window(), seed=0, **QUICK).learn(800)
+    assert agent.world.kind != "poses"
+
+
+class Grey(HiddenGrid):
+    """Views whose symbols are shades, a little lighter or darker at every look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(0.0, 1.0, (5, 5), np.float32)
+
+    def look(self) -> Any:
+        noise = self.np_random.uniform(0.0, 0.01, (5, 5))
+        return (super().look() / 4 + noise).astype(np.float32)
+
+
+def test_continuous_views_are_no_windows() -> None:
+    assert learned(Grey(), 200).world.kind not in ("poses", "states")
+
+
 @pytest.mark.parametrize("settings", [{"kind": "states"}, {"contexts": False}])
 def test_settings_that_say_what_is_planned_on_leave_it_off(settings: dict[str, Any]) -> None:
     assert learned(HiddenGrid(), 200, **settings).world.kind != "poses"

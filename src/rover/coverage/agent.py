@@ -133,8 +133,7 @@ class Rover(CoverageRun):
             states = None if known is None else known[0]
             encoder = None if seen is None else seen.policy_encoder()
             if states is not None:
-                is_pose = states.buffer.observations.shape == (3,)
-                cover = Cover(states.buffer, None if is_pose else (0, 1, 2))
+                cover = Cover(states.buffer, (0, 1, 2))  # poses, whatever acts have changed
             if states is not None or seen is None or encoder is None:
                 model = PlanningModel.of_states(states or self.world, None, config, cover)
             elif seen.plans_on == "kernel":

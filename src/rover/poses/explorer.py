@@ -156,9 +156,8 @@ class PoseExplorer:
         x, actions, y = (c[:n] for c in (buffer.inputs, buffer.actions, buffer.successors))
         self._view(int(max(x.max(), y.max())))
         self.is_refuted = len(self._names) > _MOST_SYMBOLS
-        order = np.lexsort((y, actions, x))
-        again = (np.diff(x[order]) == 0) & (np.diff(actions[order]) == 0)
-        has_varied = bool((again & (np.diff(y[order]) > 0)).any())
+        pairs = np.diff(np.unique(np.stack([x, actions, y]), axis=1)[:2])
+        has_varied = bool((pairs == 0).all(axis=0).any())
         views, moved = np.stack(self._views), x != y
         changes = float((views[x[moved]] != views[y[moved]]).mean()) if moved.any() else 0.0
         if self.is_refuted or not (self.tracker or has_varied or changes > _CHANGED):

@@ -6,6 +6,7 @@ another image of it.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -66,18 +67,19 @@ def _isometries(codes: NDArray[np.uint8], cells: IntArray, common: int) -> list[
     places, points = (np.stack(np.divmod(some, _SIDE), axis=1) for some in (everywhere, cells))
     size = scipy.fft.next_fast_len(2 * int(np.ptp(places, axis=0).max()) + 2, real=True)
 
-    def spectra(points: IntArray, symbols: NDArray[np.uint8]) -> NDArray[np.complex128]:
-        grids = np.zeros((2, size, size))
+    def spectra(points: IntArray, symbols: NDArray[np.uint8]) -> NDArray[np.complex64]:
+        grids = np.zeros((2, size, size), np.float32)
         grids[(symbols != common).astype(np.int64), *(points - points.min(axis=0)).T] = 1.0
-        return np.asarray(scipy.fft.rfft2(grids))
+        return np.asarray(scipy.fft.rfft2(grids, overwrite_x=True))
 
     frequent, rare = spectra(places, codes[everywhere])
-    surprise, found = -np.log((codes[cells] != common).mean()), list[int]()
+    surprise, found = -math.log((codes[cells] != common).mean()), list[int]()
     for k in _GLIDES:
         turned = points @ _TURNS[k].T
         others, same = spectra(turned, codes[cells]).conj()
         spectrum = surprise * rare * same + _MISS * (rare * others + frequent * same)
-        peaks = np.argsort(scipy.fft.irfft2(spectrum, (size, size)).ravel())[-_PEAKS:]
+        heights = scipy.fft.irfft2(spectrum, (size, size), overwrite_x=True).ravel()
+        peaks = np.argpartition(heights, -_PEAKS)[-_PEAKS:]
         shifts = (np.stack(np.divmod(peaks, size), axis=1) + size // 2) % size - size // 2
         shifts += _TURNS[k] @ [_SIDE // 2, _SIDE // 2] + places.min(axis=0) - turned.min(axis=0)
         for image in (k * _AREA + shifts @ _SHIFTS).tolist():

@@ -95,19 +95,19 @@ class Planner:
         stood on, or before one that an act was never tried on; 1 for one that was not visited;
         else 0."""
         tracker, codes, pose = self.tracker, self.tracker.work.codes, node % _POSES
-        cell = pose % _AREA
+        k, cell = divmod(pose, _AREA)
         if self._beacons:
             return 2 * (cell in self._beacons)
         if node != pose and self._untried(node):
             return 2
-        if pose in tracker.work.taken:
+        if tracker.work.taken[cell] >> k & 1:
             return 0
         is_new = codes[cell] not in tracker.stood
         above, below = cell - _SIDE, cell + _SIDE
         is_edge = _NOTHING in codes[above - 1 : above + 2] or _NOTHING in codes[cell - 1 : cell + 2]
         if is_new or is_edge or _NOTHING in codes[below - 1 : below + 2]:
             return 2
-        return int(tracker.work.taken.isdisjoint(k * _AREA + cell for k in tracker.laws.headings))
+        return int(not tracker.work.taken[cell])
 
     def _search(self) -> None:
         """Find the shortest way to the nearest wanted pose, over known cells and within this

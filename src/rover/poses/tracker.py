@@ -33,12 +33,17 @@ _KNOWN = "names", "leaps", "table", "numbers", "n_settled"
 
 
 class _Plane:
-    """The symbol of each cell, and poses that were taken."""
+    """The symbol of each cell, and the headings in which it was taken, a bit for each."""
 
     def __init__(self, other: _Plane | None = None) -> None:
         self.codes: bytearray = bytearray([_NOTHING]) * _AREA if other is None else other.codes[:]
-        self.array = np.frombuffer(self.codes, np.uint8)
-        self.taken: set[int] = set() if other is None else other.taken.copy()
+        self.taken: bytearray = bytearray(_AREA) if other is None else other.taken[:]
+        self.array, self.bits = (np.frombuffer(one, np.uint8) for one in (self.codes, self.taken))
+
+    def take(self, poses: IntArray) -> None:
+        """Note poses (n,) as taken."""
+        k, cells = np.divmod(poses, _AREA)
+        np.bitwise_or.at(self.bits, cells, (1 << k).astype(np.uint8))
 
 
 class Tracker:
@@ -140,13 +145,10 @@ class Tracker:
 
     def _note_act(self, before: _Views, action: int, after: _Views) -> None:
         """Note what an act did to what it depends on, and to the cell ahead."""
-        front, condition, (k, cell) = (
-            self.laws.front,
-            self.condition(before),
-            divmod(self.pose, _AREA),
-        )
+        front, condition = self.laws.front, self.condition(before)
         self.outcomes[action, condition] = self.condition(after) - condition
         if after[front] != before[front]:
+            k, cell = divmod(self.pose, _AREA)
             cell += int(self.laws.window[k, front])
             first, _ = self._changed.get(cell, (int(before[front]), 0))
             self._changed[cell] = first, int(after[front])
@@ -240,7 +242,7 @@ class Tracker:
         # What the agent stands on may show the agent.
         keep[self.laws.centre] &= plane.codes[cells[0]] == _NOTHING
         plane.array[(self.laws.window[k] + cells[:, None])[:, keep]] = view[keep]
-        plane.taken.update(poses.tolist())
+        plane.take(poses)
 
     def _misses(self, plane: _Plane, pose: int, view: _Views) -> tuple[int, int]:
         """Cells of a view that contradict a map, and cells compared."""
@@ -319,10 +321,11 @@ class Tracker:
             self.images = fresh
             fresh = np.unique(_placed(fresh[:, None], steps))
             fresh = fresh[_far(fresh) <= _REACH * _far(image)]
-        array, taken = self.main.array, np.array(sorted(self.main.taken))
+        array = self.main.array
         cells = np.flatnonzero(array != _NOTHING)
         array[_placed(self.images[:, None], cells) % _AREA] = array[cells]
-        self.main.taken.update(_placed(self.images[:, None], taken).ravel().tolist())
+        taken = np.flatnonzero(self.main.bits >> np.arange(8, dtype=np.uint8)[:, None] & 1)
+        self.main.take(_placed(self.images[:, None], taken).ravel())
 
     def content(self) -> dict[str, Any]:
         """Everything known between two episodes, for a file."""
@@ -338,10 +341,8 @@ class Tracker:
     @classmethod
     def from_content(cls, content: Mapping[str, Any]) -> Self:
         """Read what :meth:`content` returned."""
-        tracker, known = (
-            cls(Laws(*literal_eval(content["laws"])), {}),
-            literal_eval(content["known"]),
-        )
+        tracker = cls(Laws(*literal_eval(content["laws"])), {})
+        known = literal_eval(content["known"])
         vars(tracker).update(known, stood=Counter(known["stood"]), images=content["images"])
         cells, codes = content["cells"]
         tracker.main.array[cells] = codes
