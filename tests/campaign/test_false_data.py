@@ -16,15 +16,6 @@ from rover.data import Buffer
 PLACES = bytes_place, numbered_place, short_vector_place
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize("attempt", range(metafunc.config.getoption("attempts") or 6))
-
-
-@pytest.fixture
-def drawn(attempt: int, request: pytest.FixtureRequest) -> random.Random:
-    return random.Random(f"{request.config.getoption('seed')} {attempt}")
-
-
 def learned(env: Small, drawn: random.Random, **options: Any) -> Buffer:
     """Up to 200 steps of random actions, in several calls."""
     agent = make_agent("random", env, seed=drawn.randrange(99), **SMALL["random"])

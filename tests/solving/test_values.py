@@ -136,14 +136,32 @@ def test_far_rewards_are_walked_to_with_costs_and_one_large_penalty(step):
     np.testing.assert_allclose(line_of(n, 0.99, rewards)[:, 1], 1.0)
 
 
-@pytest.mark.parametrize(("n", "gamma"), [(1300, 0.5), (40, 1.0 - 1e-12)])
-def test_a_discount_that_carries_no_value_to_the_start_is_named(n, gamma):
+@pytest.mark.parametrize(
+    ("n", "gamma", "cost"), [(1300, 0.5, 0.0), (1300, 0.5, 0.5), (40, 1.0 - 1e-12, 0.0)]
+)
+def test_a_discount_that_carries_no_value_to_the_start_is_named(n, gamma, cost):
+    rewards = np.append(np.full(2 * n + 1, -cost), 1.0)
     with pytest.warns(RoverWarning, match=rf"a reward {n:,d} steps away .* choose discount=0\.9"):
-        line_of(n + 2, gamma)
+        line_of(n + 2, gamma, rewards if cost else None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        probs = line_of(n + 2, 1.0 - 1.0 / n)
+        probs = line_of(n + 2, 1.0 - 1.0 / n, rewards if cost else None)
     np.testing.assert_allclose(probs[:, 1], 1.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_values_are_found_where_what_is_earned_and_lost_cancels(seed):
+    """Differences of a potential, which all loops pay back."""
+    rng = np.random.default_rng(seed)
+    size, potential = 20, rng.integers(-400, 400, 20)
+    ways = rng.integers(size, size=(size, N_ACTIONS))
+    earned = (potential[ways] - potential[:, None] - np.arange(N_ACTIONS)).reshape(-1, 1)
+    moves = np.ones(ways.size), (np.arange(ways.size), ways.ravel())
+    onward = csr_array(moves, shape=(ways.size, size))
+    tasks = RowTasks(onward, earned.astype(float), np.full((1, 1), 0.99), np.ones((1, 1)))
+    values = tasks.optimal(np.ones(size)).states
+    best = tasks.backup(values).max(axis=1)
+    np.testing.assert_allclose(best, values, rtol=1e-11, atol=1e-20)
 
 
 @pytest.mark.parametrize("discount", [0.5, 0.99, 1.0 - 1e-6])

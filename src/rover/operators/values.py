@@ -127,19 +127,22 @@ class RowTasks(NamedTuple):
     def _by_paths(self, start: FloatArray) -> FloatArray:
         """Values (m, K) of the most probable path to a reward, where few pairs have any.
 
-        With f = min_x max_a q / (1 − β) each V ≥ f, and V − f earns q − f (1 − β), mostly 0.
+        Most states have one and the same f = max_a q / (1 − β), which no path to a reward falls
+        below, and V − f earns q − f (1 − β), mostly 0.
         """
         onward, n_tasks = self.onward, self.earned.shape[1]
         size, n_actions = onward.shape[1], len(self.earned) // onward.shape[1]
         lost = 1.0 - self.remaining * (onward @ np.broadcast_to(self.alive, (size, n_tasks)))
-        least = (self.earned / lost).reshape(size, n_actions, -1).max(axis=1).min(axis=0)
-        gains = self.earned - least * lost
-        noise = 1e-12 * np.abs(self.earned).max(initial=0.0)
+        forever = (self.earned / lost).reshape(size, n_actions, -1).max(axis=1)
+        usual = np.median(forever, axis=0)
+        gains = self.earned - usual * lost
+        noise = 1e-12 * (np.abs(self.earned) + np.abs(usual * lost))
+        gains = np.where(np.abs(gains) <= noise, 0.0, gains)
         best = gains.reshape(size, n_actions, -1).max(axis=1)
-        if (best > noise).mean() > 0.5 or not (best > noise).any():
-            return np.asarray(least + np.zeros_like(best))
+        if (best != 0.0).mean() > 0.5 or not (best > 0.0).any():
+            return np.asarray(forever.min(axis=0) + np.zeros_like(best))
         keep = np.broadcast_to(self.remaining, gains.shape).min(axis=1)
-        keep = np.where((gains >= -noise).all(axis=1), keep, 0.0)
+        keep = np.where((gains >= 0.0).all(axis=1), keep, 0.0)
         through = csr_array((size, size))
         for action in range(n_actions):
             some = onward[action::n_actions].multiply(keep[action::n_actions, None])
@@ -147,15 +150,15 @@ class RowTasks(NamedTuple):
         steps = coo_array(through)
         steps.eliminate_zeros()
         # A node for each task leads to its rewards, and these to where they are reached from.
-        at, task = np.nonzero(best > noise)
+        at, task = np.nonzero(best > 0.0)
         largest = best.max(axis=0)
         costs = np.append(-np.log(steps.data), 1.0 - np.log(best[at, task] / largest[task]))
         from_to = np.append(steps.col, size + task), np.append(steps.row, at)
         graph = csr_array((costs, from_to), shape=(size + n_tasks,) * 2)
         far = dijkstra(graph, indices=np.arange(size, size + n_tasks))[:, :size].T - 1.0
-        values: FloatArray = least + largest * np.exp(-far)
+        values: FloatArray = usual + largest * np.exp(-far)
         begin = start > 0.0
-        step = (values - least)[begin] * lost.min()
+        step = (values - usual)[begin] * lost.min()
         lacking = np.isfinite(far[begin]) & (step <= TIE * np.abs(values[begin]))
         if lacking.any():
             # Of one step: −log β.
@@ -174,16 +177,22 @@ def _policy_iteration(onward: csr_array, earned: FloatArray, values: FloatArray)
     first = np.arange(len(values)) * (len(earned) // len(values))
     most = float(onward.sum(axis=1).max())
     tolerance = max(_PRECISION * (1.0 - most) / max(most, 0.5), _ROUNDING)
+    floor = 0.0
     for number in range(_MOST_POLICIES):
         actions = earned + onward @ values
         chosen = first + actions.reshape(len(values), -1).argmax(axis=1)
         better, matrix, reward = actions[chosen], onward[chosen], earned[chosen]
         change = np.abs(better - values)
         values = better
-        if (change <= tolerance * (np.abs(reward) + matrix @ np.abs(better))).all():
+        rounded = tolerance * (np.abs(reward) + matrix @ np.abs(better))
+        if (change <= np.maximum(rounded, floor)).all():
             return values
         if number >= _LEAPS and len(values) <= _MOST_FACTORED:
-            values = spsolve(csc_array(eye_array(len(values)) - matrix), reward)
+            # By what is lacking: each turn refines what the last one's rounding left (Skeel 1980),
+            # but for the rounding of what is lacking, where a state's own value is 0.
+            system = csc_array(eye_array(len(values)) - matrix)
+            values = better + spsolve(system, reward - system @ better)
+            floor = np.finfo(np.float64).eps ** 2 * float(np.abs(values).max())
             continue
         for _ in range(_FOLLOWED):
             before, values = values, reward + matrix @ values
