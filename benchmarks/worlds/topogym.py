@@ -58,6 +58,7 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         n_steps: steps made.
         goal_step: steps until the goal was first reached, None before.
         cells: cells visited; positions that a tide opens for a time are none.
+        positions: where each step led.
         shares: share of the cells that were visited, by milestone.
         seconds: CPU seconds that the world itself took.
         to_goal: whether `Found` is raised at the goal, or once every cell was visited, too."""
@@ -67,6 +68,7 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         self.n_steps = 0
         self.goal_step: int | None = None
         self.cells: set[Hashable] = set()
+        self.positions: list[Hashable] = []
         self.shares: dict[int, float] = {}
         self.seconds, self.to_goal = 0.0, False
         self._free: frozenset[Hashable] = frozenset()
@@ -98,8 +100,11 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         self._visit(info)
         return observation, info
 
+    def _position(self, info: dict[str, Any]) -> Hashable:
+        return info.get("position") or tuple(map(int, self.get_wrapper_attr("agent_pos")))
+
     def _visit(self, info: dict[str, Any]) -> None:
-        position = info.get("position") or tuple(map(int, self.get_wrapper_attr("agent_pos")))
+        position = self._position(info)
         if position in self._free:
             self.cells.add(position)
 
@@ -109,6 +114,7 @@ class ExplorationRecord(gym.Wrapper[Any, Any, Any, Any]):
         self.seconds += time.process_time() - began
         self.n_steps += 1
         self._visit(info)
+        self.positions.append(self._position(info))
         if self.goal_step is None and info.get("goal_reached", reward > 0):
             self.goal_step = self.n_steps
         if self.n_steps in MILESTONES:
@@ -136,12 +142,15 @@ def _cells(env: Any) -> frozenset[Hashable]:
     return frozenset(found)
 
 
-def make(world: str, seed: int, observation: str = "vector") -> ExplorationRecord:
+def make(
+    world: str, seed: int, observation: str = "vector", *, slip: float = 0.0
+) -> ExplorationRecord:
     """One of :data:`WORLDS`, whose layout `seed` draws, 4000 to 4002 are the published test split;
     or an id of MiniGrid, whose layout `seed` fixes, with a view of 7 by 7 cells.
 
     `observation` is "vector", (x, y) and the floor's texture, with moves to four sides; or
-    "egocentric", TopoGym's default, a view of 7 by 7 cells with turns and moves ahead."""
+    "egocentric", TopoGym's default, a view of 7 by 7 cells with turns and moves ahead. A share
+    `slip` of TopoGym's actions is another, drawn one."""
     if world.startswith("MiniGrid"):
         from minigrid.wrappers import ImgObsWrapper, ReseedWrapper
 
@@ -156,6 +165,7 @@ def make(world: str, seed: int, observation: str = "vector") -> ExplorationRecor
     same_kind = (name for name in names if name.partition("-")[0] == kind)
     name = world if world in names else next(same_kind)
     options: dict[str, Any] = {**_VIEWS[observation], "seed": seed, "reward_mode": "none"}
+    options |= {"p_slip": slip} if slip else {}
     if name in topogym.registry.REGISTRY:
         options |= {"size": int(size), "placement_jitter": jitter_for(int(size))}
     return ExplorationRecord(gym.make(f"TopoGym/{name}-v0", disable_env_checker=True, **options))
