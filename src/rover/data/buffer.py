@@ -276,11 +276,8 @@ class Buffer:
         open_ends = np.flatnonzero((following < 0) & ~is_end)
         self.latest = dict(zip(episodes[open_ends].tolist(), open_ends.tolist(), strict=True))
         self._n_merged, self._merged = 0, None
-        self._set_views()
-
-    def _set_views(self) -> None:
         for name, column in self._columns.items():
-            view = column[: self._length]
+            view = column[:]
             view.flags.writeable = False
             setattr(self, name, view)
 
@@ -322,8 +319,10 @@ class Buffer:
         values |= {"previous": before, "following": -1}
         for name, column in columns.items():
             column[row] = values[name]
+            view = column[: row + 1]
+            view.flags.writeable = False
+            setattr(self, name, view)
         self._length += 1
-        self._set_views()
 
     @property
     def repeats(self) -> bool:

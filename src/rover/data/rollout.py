@@ -329,17 +329,13 @@ class Collector:
         return terminated or truncated
 
     def kinds(self) -> dict[str, str]:
-        """A message for each kind of environment that the steps show, by its name."""
+        """A message for each kind of environment that the steps show, by its name, once for all."""
         space = self.spaces.observation if self.spaces.observation is self.spaces.observed else None
         found = [*kinds_of(self.buffer, space), *sorted(self._found)]
-        return {message.partition(":")[0]: message for message in found}
-
-    def name_kinds(self) -> None:
-        """Warn once of each kind."""
-        for kind, message in self.kinds().items():
-            if kind not in self._named:
-                self._named.add(kind)
-                warn(message, stacklevel=5)
+        kinds = {message.partition(":")[0]: message for message in found}
+        new = {kind: message for kind, message in kinds.items() if kind not in self._named}
+        self._named |= new.keys()
+        return new
 
     def state(self) -> dict[str, Any]:
         """Numbers of the episodes, whose transitions are in the buffer, and what was chosen."""

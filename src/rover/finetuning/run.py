@@ -251,8 +251,9 @@ class _TaskRun(Run):
         if self._final_episodes:
             with self.stopwatch("evaluate"):
                 self._final = self._episodes(self._best[2], self._final_seed, self._final_episodes)
-        if self._collector is not None:
-            self._collector.name_kinds()
+        kinds = {} if self._collector is None else self._collector.kinds()
+        for message in kinds.values():
+            warn(message, stacklevel=4)
 
     def _figures(self) -> dict[str, Any]:
         """The figures of the curve of greedy returns; None where an event did not happen.

@@ -348,7 +348,8 @@ class Agent(Run, Generic[ConfigT]):
                 stacklevel=4,
             )
         self._check_table()
-        self._collector.name_kinds()
+        for message in self._collector.kinds().values():
+            warn(message, stacklevel=4)
         with self.stopwatch("evaluate"):
             self._final = self._last_plan()
             best, step = None if self._best is None else self._best[1], self.num_timesteps

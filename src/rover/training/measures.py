@@ -126,12 +126,14 @@ class Measures(ABC):
 
     Attributes:
         evaluator: measures policies exactly; None where the states are unknown.
+        states_seen: different states in the buffer; None where they are unknown.
         latest: the last metrics line.
         within_episodes: each episode has a context of its own, so that coverage within it counts,
             and policies are rolled out at the end alone.
     """
 
     evaluator: FiniteEvaluator | None = None
+    states_seen: int | None = None
 
     def __init__(
         self, environment: Environment, buffer: Buffer, config: AgentConfig, *, seed: int
@@ -184,7 +186,7 @@ class Measures(ABC):
             "step": step,
             "episode": episode,
             "observations": n_observations,
-            "states_seen": self._states_seen(),
+            "states_seen": self.states_seen,
             **figures,
             **learned,
         }
@@ -276,10 +278,6 @@ class Measures(ABC):
             )
         self._progress.left_out = f"the policy was not measured: {reason}"
 
-    def _states_seen(self) -> int | None:
-        """Different states in the buffer; None where they are unknown."""
-        return None
-
     def _full_coverage(self) -> int | None:
         """Steps after which all states were in the buffer; None: not yet, or unknown."""
         return None
@@ -313,7 +311,7 @@ class Measures(ABC):
         """The part of summary.json that says how good policy and data are."""
         evaluator, progress = self.evaluator, self._progress
         return {
-            "states_seen": self._states_seen(),
+            "states_seen": self.states_seen,
             "observations": len(self._buffer.observations),
             **progress.data_figures,
             "steps_to_full_coverage": self._full_coverage(),
@@ -368,22 +366,21 @@ class ExactMeasures(Measures):
         )
         _ = self.evaluator.uniform  # a solver that fails says so before the first step
         self._observations = problem.observations
-        self._known = np.zeros(0, np.int64)
+        self.states_seen = 0
+        self._states = np.zeros(0, np.int64)  # of each observation in the buffer, −1 for none
         self._n_compared = 0  # transitions that the table was compared with
 
-    @property
-    def _states(self) -> NDArray[np.int64]:
-        """True state of each observation in the buffer, −1 for none, (N,)."""
-        # Only rows that are new since the last call: states are looked up once per observation.
-        fresh = self._buffer.observations.rows[len(self._known) :]
-        self._known = np.append(self._known, self.evaluator.problem.states_of(fresh))
-        return self._known
-
     def refutation(self) -> str:
-        """A step since the last call that the table of dynamics has no probability for; empty:
-        none."""
-        buffer, states, since = self._buffer, self._states, self._n_compared
+        """Look up the states of what is new in the buffer: a step since the last call that the
+        table of dynamics has no probability for; empty: none."""
+        buffer, since = self._buffer, self._n_compared
         self._n_compared = len(buffer)
+        # Only rows that are new since the last call: states are looked up once per observation.
+        fresh = buffer.observations.rows[len(self._states) :]
+        if len(fresh):
+            self._states = np.append(self._states, self.evaluator.problem.states_of(fresh))
+            self.states_seen = len(np.unique(self._states[self._states >= 0]))
+        states = self._states
         begun, reached = states[buffer.inputs[since:]], states[buffer.successors[since:]]
         for action, matrix in enumerate(self.evaluator.problem.dynamics.transition):
             some = (buffer.actions[since:] == action) & (begun >= 0) & (reached >= 0)
@@ -392,12 +389,8 @@ class ExactMeasures(Measures):
                     return f"from state {x} by action {action} to state {y}"
         return ""
 
-    def _states_seen(self) -> int:
-        states = self._states
-        return len(np.unique(states[states >= 0]))
-
     def _full_coverage(self) -> int | None:
-        if self._states_seen() < self.evaluator.n_states:
+        if self.states_seen != self.evaluator.n_states:
             return None
         return int(first_steps(self._buffer, self._states).max())
 
