@@ -3,13 +3,14 @@
     python -m benchmarks.figures.physical --arenas Medium,Large,MountainCar,Acrobot \
         --agents rover,random --seeds 100,101,102 --csv docs/results/physical.csv
     python -m benchmarks.figures.physical --arenas Medium --set search=False
+    python -m benchmarks.figures.physical --arenas Large --share 1 --steps 8000
 
 `cells` were seen after --steps: of gymnasium-robotics' PointMaze the free ones, in which a decision
 holds one of nine forces for four frames; of MountainCar (position, speed), Acrobot (first angle and
 its speed), Pendulum with three torques and SwingUp (angle, speed) 20×20, of LunarLander (position)
 15×15. AntUMaze is gymnasium-robotics' ant with its eight torques in a U of seven cells. `reached`
-is the step at which 95% of a maze's cells were seen, which ends the run, or an episode first ended
-by itself (the car's flag, the acrobot's swing). SwingUp is CartPole of three forces that begins
+is the step at which 95% (--share) of a maze's cells were seen, which ends the run, or an episode
+first ended by itself (the car's flag, the acrobot's swing). SwingUp is CartPole of three forces that begins
 hanging, for 500 steps, and ends at the end of its track. `ms` is processor time a step, with that
 of the environment and of roll-outs of the policy. PointMaze needs the extra "arenas", LunarLander
 gymnasium[box2d].
@@ -60,7 +61,7 @@ def run(arena: str, name: str, seed: int, asked: Any) -> dict[str, Any]:
     """The figures of one run."""
     made, cell, steps = ARENAS[arena]
     settings = dict(pair.split("=", 1) for pair in asked.set) if name == "rover" else {}
-    env = Watched(made(), cell)
+    env = Watched(made(), cell, share=asked.share)
     agent = make_agent(name, env, seed=seed, measure_share=0.0, **settings)
     begun = time.process_time()
     agent.learn(asked.steps or steps, callback=lambda _: not (cell is None and env.reached))
@@ -75,6 +76,7 @@ def main() -> None:
     """Run what the arguments say, print each row and the medians, and write the rows."""
     arguments = parser(__doc__, arenas=list(ARENAS), agents=["rover"], seeds=[100, 101, 102])
     arguments.add_argument("--steps", type=int)
+    arguments.add_argument("--share", type=float, default=0.95)
     arguments.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     asked = arguments.parse_args()
     begin()
