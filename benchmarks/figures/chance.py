@@ -111,8 +111,8 @@ def counted_cover(buffer: Buffer) -> Act:
     left = np.maximum(1.0 - moves.sum(axis=1), 0.0)  # but for rounding
     stays = csr_array((left, (np.arange(len(left)), np.arange(len(left)) // n_actions)))
     chains = tuple(csr_array((moves + stays)[a::n_actions]) for a in range(n_actions))
-    states, times = buffer.starts()
-    start = np.bincount(states, times / times.sum(), minlength=size)
+    states, shares = buffer.starts()
+    start = np.bincount(states, shares, minlength=size)
     dynamics = FiniteDynamics(chains, start, np.zeros(size, np.bool_))
     return known(buffer, optimal_occupancy(dynamics, discount=DISCOUNT).policy_probs)
 

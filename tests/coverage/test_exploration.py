@@ -13,7 +13,7 @@ from walks import numbered
 
 from rover import Rover, load_policy
 from rover.coverage.explore import _StateExplorer
-from rover.coverage.improve import PlanningModel, estimated_starts
+from rover.coverage.improve import PlanningModel
 from rover.data import Buffer
 from rover.operators import Interpolation, Objective, solve_occupancy
 from rover.policies import CoveragePolicy
@@ -156,15 +156,15 @@ def test_a_plan_made_from_a_stored_buffer_is_the_same(seed):
 
 def test_starts_that_were_seen_once_say_how_many_were_not():
     buffer = state_buffer(4, [(0, 0, 1, False), (1, 0, 2, True)])
-    states, weights = estimated_starts(buffer, unseen=True)
+    states, weights = buffer.starts(unseen=True)
     assert (states.tolist(), weights.tolist()) == ([0], [1.0])  # one episode says nothing
     for start in (0, 3):
         buffer.add_start(start)
-    states, weights = estimated_starts(buffer, unseen=True)
+    states, weights = buffer.starts(unseen=True)
     # seen once: 3, one episode of three; spread over the states 0 and 1 that were acted in
     assert states.tolist() == [0, 1, 3]
     np.testing.assert_allclose(weights, [2 / 3 * 2 / 3 + 1 / 6, 1 / 6, 2 / 3 * 1 / 3])
-    states, weights = estimated_starts(buffer, unseen=False)
+    states, weights = buffer.starts(unseen=False)
     assert states.tolist() == [0, 3]
     np.testing.assert_allclose(weights, [2 / 3, 1 / 3])
 

@@ -53,7 +53,8 @@ def test_counts_starts_and_visits_are_those_of_brute_force(transitions, starts):
     assert list(map(tuple, columns.tolist())) == [key for key, _ in expected]
     assert counts.counts.tolist() == [float(count) for _, count in expected]
     states, weights = buffer.starts()
-    assert dict(zip(states.tolist(), weights.tolist(), strict=True)) == Counter(starts)
+    shares = {state: times / len(starts) for state, times in Counter(starts).items()}
+    assert dict(zip(states.tolist(), weights.tolist(), strict=True)) == shares
     arrivals = Counter([t[2] for t in transitions] + starts)
     assert buffer.visits().tolist() == [arrivals[s] for s in range(N_STATES)]
     assert buffer.episode_starts[-1] == starts[-1]

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rover.arrays import FloatArray, IntArray, evenly_spaced
+from rover.arrays import IntArray, evenly_spaced
 from rover.coverage.config import RoverConfig
 from rover.coverage.cover import Cover
-from rover.data import Buffer
 from rover.features import Encoder
-from rover.operators import DenseOperator, Objective, SparseOperator, mirror_descend
+from rover.operators import Objective, TransitionOperator, mirror_descend
 from rover.world.counts import Rows
 from rover.world.dynamics import ACTION_REPEAT, MOST_UNEXPLAINED
 from rover.world.model import LandmarkModel
@@ -66,7 +65,7 @@ class PlanningModel:
             row repeats its action.
     """
 
-    operator: DenseOperator | SparseOperator
+    operator: TransitionOperator
     start: Tensor
     anchors: IntArray
     basis: Tensor | None
@@ -90,7 +89,7 @@ class PlanningModel:
         counts, variance = world.counts, world.counts.outcome_variance
         outcomes = world.outcomes if variance > 0.0 else None
         buffer = cover.buffer
-        states, weights = estimated_starts(buffer, unseen=config.unseen_starts)
+        states, weights = buffer.starts(unseen=config.unseen_starts)
         everything = np.arange(len(buffer.observations))
         groups = everything if cover.part is None else cover.groups()
         target = cover.target(groups, everything, everything) if cover.has_target else None
@@ -158,26 +157,6 @@ class PlanningModel:
             coefficients=lambda values: operator.action_values(values)[:n_landmarks],
             target=target,
         )
-
-
-def estimated_starts(buffer: Buffer, *, unseen: bool) -> tuple[IntArray, FloatArray]:
-    """Estimated start distribution: states (q,) and their weights (q,), sum 1.
-
-    Starts that were not seen yet, if they are asked for, get the mass that Good and Turing estimate
-    for them (Good 1953), the share of episodes whose start was seen once, spread evenly over the
-    states in which something was done. One episode alone gives no estimate.
-    """
-    states, counts = buffer.starts()
-    n_episodes, once = float(counts.sum()), int(np.count_nonzero(counts == 1.0))
-    mass = once / n_episodes if unseen and n_episodes > 1.0 else 0.0
-    if mass == 0.0:
-        return states, counts / n_episodes
-    acted = np.unique(buffer.inputs)
-    weights = np.concatenate(
-        [(1.0 - mass) * counts / n_episodes, np.full(len(acted), mass / len(acted))]
-    )
-    everything, index = np.unique(np.concatenate([states, acted]), return_inverse=True)
-    return everything, np.bincount(index, weights).astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from rover.coverage.config import RoverConfig
 from rover.coverage.cover import Cover
-from rover.coverage.improve import PlanningModel, estimated_starts
+from rover.coverage.improve import PlanningModel
 from rover.coverage.represent import Representation, Scaled
 from rover.data import Buffer, draw_transitions
 from rover.operators import DenseOperator, exact_support, fit_transition_model, nystrom_support
@@ -45,7 +45,7 @@ def kernel_planning_model(
         rows = draw_transitions(buffer, n_drawn, config.draw, rng)
     elif config.plan_window is not None:
         rows = np.arange(max(0, len(buffer) - config.plan_window), len(buffer))
-    counts, starts = buffer.counts(rows), estimated_starts(buffer, unseen=config.unseen_starts)
+    counts, starts = buffer.counts(rows), buffer.starts(unseen=config.unseen_starts)
     # 2. The anchors: distinct next states, or Nyström's choice of them.
     features, kernel = representation.features(), representation.kernel
     most = config.n_anchors if isinstance(representation, Scaled) else _MOST_EXACT

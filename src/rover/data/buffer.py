@@ -382,10 +382,25 @@ class Buffer:
         controls = controls.astype(np.float64)
         return np.asarray(controls / np.maximum(np.abs(controls).max(axis=0), 1e-300))
 
-    def starts(self) -> tuple[IntArray, FloatArray]:
-        """Distinct initial observations (q,) and how often episodes began there (q,)."""
+    def starts(self, *, unseen: bool = False) -> tuple[IntArray, FloatArray]:
+        """Start distribution: distinct observations (q,) and their weights (q,), sum 1.
+
+        Starts that were not seen yet, if they are asked for, get the mass that Good and Turing
+        estimate for them (Good 1953), the share of episodes whose start was seen once, spread
+        evenly over the observations in which something was done. One episode alone gives no
+        estimate.
+        """
         states, counts = np.unique(self.episode_starts, return_counts=True)
-        return states, counts.astype(np.float64)
+        n_episodes, once = len(self.episode_starts), int(np.count_nonzero(counts == 1))
+        mass = once / n_episodes if unseen and n_episodes > 1 else 0.0
+        if mass == 0.0:
+            return states, counts / n_episodes
+        acted = np.unique(self.inputs)
+        weights = np.concatenate(
+            [(1.0 - mass) * counts / n_episodes, np.full(len(acted), mass / len(acted))]
+        )
+        everything, index = np.unique(np.concatenate([states, acted]), return_inverse=True)
+        return everything, np.bincount(index, weights).astype(np.float64)
 
     def counts(self, rows: IntArray | slice | None = None) -> TransitionCounts:
         """Distinct transitions with counts, sorted by (x, a, x', terminated), of `rows` (n,), which

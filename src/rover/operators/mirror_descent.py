@@ -43,7 +43,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -53,6 +53,7 @@ from torch import Tensor
 
 from rover.arrays import FloatArray, IntArray
 from rover.errors import NonFiniteError, SingularSolveError
+from rover.operators.transition import DenseOperator, _LuFactor
 
 StepRule = Literal["growing", "backtracking", "constant"]
 """Rule of the step size: doubled after every step, the route to a linear rate (Xiao 2022), or from
@@ -109,34 +110,6 @@ class Objective:
         return np.full(n_states, 2.0), np.asarray(self.evaluate(np.zeros(n_states))[1])
 
 
-class _Resolvent(Protocol):
-    """A factored I − γ P_π."""
-
-    def solve(self, right: Tensor, *, transposed: bool = False) -> Tensor:
-        """(I − γ P_π)⁻¹ b for b (s,), or (I − γ P_π)⁻ᵀ b."""
-
-
-class TransitionOperator(Protocol):
-    """Interface of a transition model for the occupancy and mirror descent."""
-
-    @property
-    def n_states(self) -> int:
-        """Number of anchors s."""
-
-    @property
-    def n_actions(self) -> int:
-        """Number of actions A."""
-
-    def resolvent(self, policy_probs: Tensor, discount: float) -> _Resolvent:
-        """Factor I − γ P_π for `policy_probs` (s, A)."""
-
-    def action_values(self, adjoint: Tensor) -> Tensor:
-        """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
-
-    def apply_gram(self, weights: Tensor) -> Tensor:
-        """K `weights`: (s,) → (s,)."""
-
-
 @dataclass(frozen=True)
 class _SparseResolvent:
     """I − γ P_π in the operator's elimination order, and its LU factors unless they are full."""
@@ -164,7 +137,7 @@ class _SparseResolvent:
 
 
 class SparseOperator:
-    """Transition operator in sparse matrices on the CPU; satisfies ``TransitionOperator``.
+    """Transition operator in sparse matrices on the CPU.
 
     Args:
         transition: (s·A, s) csr; row j·A + a is where action a leads from state j, the column
@@ -266,6 +239,9 @@ class SparseOperator:
         return torch.from_numpy(shared[self._groups])
 
 
+TransitionOperator = DenseOperator | SparseOperator
+
+
 def _factor(matrix: csc_array) -> SuperLU:
     """Sparse LU factors of I − γ P_π in elimination order. SingularSolveError: exactly singular."""
     try:
@@ -298,7 +274,7 @@ class Occupancy:
     sink_mass: float
     objective: float
     objective_gradient: Tensor
-    resolvent: _Resolvent
+    resolvent: _LuFactor | _SparseResolvent
 
     def adjoint(self) -> Tensor:
         """v = (I − γ P_πᵀ)⁻¹ ∂J/∂w, (s,)."""

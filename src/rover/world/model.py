@@ -262,9 +262,9 @@ class LandmarkModel:
 
     def start(self, net: Net) -> FloatArray:
         """Shares (m,) of the episodes that began nearest to each landmark of a net."""
-        starts, times = self.buffer.starts()
+        starts, shares = self.buffer.starts()
         owner = nearest(net.tree, self.units.points(starts), 1)[1][:, 0]
-        return np.bincount(owner, times / times.sum(), minlength=len(net)).astype(np.float64)
+        return np.bincount(owner, shares, minlength=len(net)).astype(np.float64)
 
     def novelty(self, points: FloatArray, passed: FloatArray | None = None) -> FloatArray:
         """Novelty (n,) of points (n, k), by all arrivals in the buffer, where repeated actions have

@@ -257,8 +257,8 @@ class Outcomes:
             csr_array((weights[some], (pair[some], column[some])), shape=(size, len(states)))
             for some in (~ended, ended)
         )
-        begins, times = buffer.starts()
-        start = np.bincount(begins, times / times.sum(), minlength=len(states))
+        begins, shares = buffer.starts()
+        start = np.bincount(begins, shares, minlength=len(states))
         return Rows(onward, over, sink, start.astype(np.float64), np.empty((size, 0)))
 
     def rewards(self, rewards: FloatArray, rows: Rows) -> FloatArray:
