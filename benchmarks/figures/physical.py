@@ -10,10 +10,10 @@ holds one of nine forces for four frames; of MountainCar (position, speed), Acro
 its speed), Pendulum with three torques and SwingUp (angle, speed) 20×20, of LunarLander (position)
 15×15. AntUMaze is gymnasium-robotics' ant with its eight torques in a U of seven cells. `reached`
 is the step at which 95% (--share) of a maze's cells were seen, which ends the run, or an episode
-first ended by itself (the car's flag, the acrobot's swing). SwingUp is CartPole of three forces that begins
-hanging, for 500 steps, and ends at the end of its track. `ms` is processor time a step, with that
-of the environment and of roll-outs of the policy. PointMaze needs the extra "arenas", LunarLander
-gymnasium[box2d].
+first ended by itself (the car's flag, the acrobot's swing). SwingUp is CartPole of three forces
+that begins hanging, for 500 steps, and ends at the end of its track. `ms` is processor time a step,
+with that of the environment and of roll-outs of the policy. PointMaze needs the extra "arenas",
+LunarLander gymnasium[box2d].
 """
 
 from __future__ import annotations
