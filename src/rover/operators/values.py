@@ -21,6 +21,7 @@ from rover.errors import warn
 TIE = 1e-9
 """Action values nearer than this, relative to the best of the state, are taken for equal."""
 
+_CERTAIN = 15.0  # ties by which an action is worse that is drawn once in e¹⁵ times
 _PRECISION = 1e-11  # of optimal values
 _ROUNDING = 1e-14  # of a sum over the outcomes of a pair
 # Following a policy is one product a sweep, comparing actions as many as there are.
@@ -159,7 +160,7 @@ class RowTasks(NamedTuple):
         values: FloatArray = usual + largest * np.exp(-far)
         begin = start > 0.0
         step = (values - usual)[begin] * lost.min()
-        lacking = np.isfinite(far[begin]) & (step <= TIE * np.abs(values[begin]))
+        lacking = np.isfinite(far[begin]) & (step <= _CERTAIN * TIE * np.abs(values[begin]))
         if lacking.any():
             # Of one step: −log β.
             n_steps = round(float(far[begin][lacking].max()) / -math.log1p(-lost.min()))
