@@ -12,8 +12,8 @@ from walks import collected
 
 from rover import Rover, load_policy
 from rover.contexts.explorer import ContextExplorer
-from rover.coverage.run import _changes_with_episodes
 from rover.data import Buffer, Collector
+from rover.data.histories import changes_with_episodes
 from rover.errors import ConfigurationError, RoverWarning
 from rover.evaluation.rollouts import episode_coverage
 from rover.policies import ContextPolicy, Policy
@@ -59,11 +59,11 @@ def trained():
 
 
 def test_changing_worlds_are_told_from_those_that_stay():
-    assert _changes_with_episodes(collected(rooms(), 2000).buffer)
+    assert changes_with_episodes(collected(rooms(), 2000).buffer)
     # States that are seen as such, and one layout in every episode, whatever its starts.
-    assert not _changes_with_episodes(collected(rooms(observation="map"), 2000).buffer)
-    assert not _changes_with_episodes(collected(rooms(contexts=1, observation="map"), 2000).buffer)
-    assert not _changes_with_episodes(collected(rooms(horizon=2000), 1000).buffer), (
+    assert not changes_with_episodes(collected(rooms(observation="map"), 2000).buffer)
+    assert not changes_with_episodes(collected(rooms(contexts=1, observation="map"), 2000).buffer)
+    assert not changes_with_episodes(collected(rooms(horizon=2000), 1000).buffer), (
         "no episode is over"
     )
 

@@ -33,9 +33,6 @@ from rover.data import Buffer
 from rover.data.copies import Episodic
 from rover.world.net import MOST_ROWS
 
-LARGEST_LIST = 4096
-"""Numbers of an observation up to which contexts are recognised, and can be asked for."""
-
 _FIRST_FIT, _GROWTH = 200, 1.5
 """Steps before the first regression, and factor of the steps after which it is made anew."""
 

@@ -13,14 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rover.contexts.explorer import LARGEST_LIST, ContextExplorer
+from rover.contexts.explorer import ContextExplorer
 from rover.coverage.config import RoverConfig, _is_physical, resolve
 from rover.coverage.cover import Cover, _target_weights
 from rover.coverage.explore import Explorer, explorer_of
 from rover.coverage.improve import Improvement, WarmStart
 from rover.coverage.represent import Learned, Representation, Scaled, Slow
-from rover.data import Buffer
-from rover.data.histories import are_aliased
+from rover.data.histories import LARGEST_LIST, changes_with_episodes
 from rover.envs import FiniteMDP, Spaces, finite_dynamics
 from rover.errors import ConfigurationError, warn
 from rover.features import (
@@ -44,9 +43,6 @@ from rover.poses.explorer import PoseExplorer
 from rover.training.agent import Agent
 from rover.training.measures import FinalPolicy
 from rover.world.world import World
-
-# Transitions between tests of whether layouts change, and finished episodes before the first.
-_TESTED, _FEWEST_EPISODES = 250, 3
 
 
 def _is_due(config: RoverConfig, step: int, share: float) -> bool:
@@ -239,7 +235,7 @@ class CoverageRun(Agent[RoverConfig]):
     def _recognises_contexts(self) -> bool:
         """True if the data says that worlds change with episodes: each is explored by itself."""
         is_open = self.config.contexts is None and self.world.chosen != "poses"
-        if not (is_open and self._explores and _changes_with_episodes(self.buffer)):
+        if not (is_open and self._explores and changes_with_episodes(self.buffer)):
             return False
         self._switch(
             "contexts",
@@ -381,22 +377,6 @@ class CoverageRun(Agent[RoverConfig]):
             encoder.requires_grad_(False)
         policy.check_fits(self.env)
         return policy
-
-
-def _changes_with_episodes(buffer: Buffer) -> bool:
-    """True if the outcomes of actions follow the episode, and not the observation alone.
-
-    Only of observations that are whole numbers: a plan then belongs to its episode. False unless a
-    test is due: after 500, 750, 1,000, 1,500, 2,000, 3,000, … transitions.
-    """
-    n, rest = divmod(len(buffer), _TESTED)
-    if rest > 0 or n < 2 or n // (n & -n) not in (1, 3):
-        return False
-    table = buffer.observations
-    if table.dtype.kind == "f" or math.prod(table.shape) > LARGEST_LIST:
-        return False
-    n_episodes = np.count_nonzero(buffer.is_end)
-    return bool(n_episodes >= _FEWEST_EPISODES) and are_aliased(buffer)
 
 
 def _target_function(

@@ -18,6 +18,12 @@ _GUESS = 0.25  # tries that an outcome counts for before it is seen
 _EVIDENCE = 7.0  # logarithm of odds; of drawn outcomes 1.8 was the most in 1,500 steps
 _NONE = -1
 
+# Transitions between tests of whether layouts change, and finished episodes before the first.
+_TESTED, _FEWEST_EPISODES = 250, 3
+
+LARGEST_LIST = 4096
+"""Numbers of an observation up to which contexts are recognised, and can be asked for."""
+
 
 class _Evidence:
     """Odds that what else is known foretells outcomes of pairs (x, a) better than these alone.
@@ -53,6 +59,22 @@ def are_aliased(buffer: Buffer) -> bool:
     for x, action, episode, outcome in zip(*(c[rows].tolist() for c in columns), strict=True):
         evidence.weigh((x, action), episode, outcome)
     return evidence.odds > _EVIDENCE
+
+
+def changes_with_episodes(buffer: Buffer) -> bool:
+    """True if the outcomes of actions follow the episode, and not the observation alone.
+
+    Only of observations that are whole numbers: a plan then belongs to its episode. False unless a
+    test is due: after 500, 750, 1,000, 1,500, 2,000, 3,000, … transitions.
+    """
+    n, rest = divmod(len(buffer), _TESTED)
+    if rest > 0 or n < 2 or n // (n & -n) not in (1, 3):
+        return False
+    table = buffer.observations
+    if table.dtype.kind == "f" or math.prod(table.shape) > LARGEST_LIST:
+        return False
+    n_episodes = np.count_nonzero(buffer.is_end)
+    return bool(n_episodes >= _FEWEST_EPISODES) and are_aliased(buffer)
 
 
 class Histories:
