@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rover.arrays import FloatArray
 from rover.data import Buffer
+from rover.data.table import has_metric
 from rover.envs import GivenEnv, GoalObservation
 from rover.errors import ConfigurationError
 from rover.policies import ContextPolicy, PosePolicy, SampledPolicy, ValuePolicy
@@ -41,7 +42,7 @@ from rover.world.dynamics import MOST_UNEXPLAINED
 from rover.world.gated import FEWEST_MOVES, GatedSums
 from rover.world.net import FIRST_UNITS, time_units
 from rover.world.sampled import Controls, Sampling
-from rover.world.world import Points, has_metric
+from rover.world.world import Points
 
 _Planner = Literal["landmarks", "sampled"]
 

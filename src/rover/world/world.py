@@ -21,6 +21,7 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, blocks
 from rover.data import Buffer
+from rover.data.table import are_whole, has_metric
 from rover.features import Encoder
 from rover.features.slow import LAG
 from rover.transitions import merge_transitions
@@ -92,7 +93,7 @@ class World:
             self._decided_on = due
             table = buffer.observations.rows[: 2 * _DECIDED]
             n_states, n_moves = _come_back(buffer, due)
-            self._is_exact = _are_whole(table) or n_states <= _FEW_STATES * n_moves
+            self._is_exact = are_whole(table) or n_states <= _FEW_STATES * n_moves
             if not self._is_exact:
                 starts, ends = buffer.inputs[:due], buffer.successors[:due]
                 moves = np.flatnonzero((starts != ends) & ~buffer.terminated[:due])
@@ -118,7 +119,7 @@ class World:
         rows = self.buffer.observations.rows
         return self.part(
             Outcomes,
-            lambda: Outcomes.of(self.buffer) if rows.ndim == 2 and _are_whole(rows) else None,
+            lambda: Outcomes.of(self.buffer) if rows.ndim == 2 and are_whole(rows) else None,
         )
 
     def landmarks(self, sums: Sums | None = None) -> LandmarkModel:
@@ -151,21 +152,6 @@ class World:
             self._parts[name] = make()
         part: _PartT = self._parts[name]
         return part
-
-
-def has_metric(table: NDArray[Any]) -> bool:
-    """True if distances between observations (N, *shape) say how alike they are.
-
-    True for vectors of floats, except for vectors of zeros and ones, which name states.
-    """
-    if table.ndim != 2 or table.dtype.kind != "f":
-        return False
-    return not bool(((table == 0) | (table == 1)).all())
-
-
-def _are_whole(table: NDArray[Any]) -> bool:
-    """True if all numbers of observations (N, d) are whole."""
-    return bool((table == np.floor(table)).all())
 
 
 def repeats(buffer: Buffer) -> bool:
