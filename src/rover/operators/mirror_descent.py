@@ -164,30 +164,28 @@ class SparseOperator:
         self.n_states = len(start)
         self.n_actions = int(transition.shape[0]) // self.n_states
         self._has_ends = bool(end.any())
-        self._fix_pattern()
         self._groups: IntArray | None = None
         if groups is not None:
             distinct, index = np.unique(groups, return_inverse=True)
             # Without groups of several states the Gram matrix is the identity.
             self._groups = index.reshape(-1) if len(distinct) < self.n_states else None
 
-    def _fix_pattern(self) -> None:
-        """Write I − γ P_π as constant − γ·by_policy @ π on one csc pattern (e,)."""
-        start, n_states = self.start.numpy(), self.n_states
-        onward, ends = coo_array(self.transition), np.flatnonzero(self.end)
+        # I − γ P_π is constant − γ·by_policy @ π on one csc pattern (e,).
+        n_states, begins = self.n_states, start.numpy()
+        onward, ends = coo_array(transition), np.flatnonzero(end)
         # Edges of the system: pairs to states, pairs that end to the node, the diagonal, and the
         # node to the starts. It takes no row where nothing ends, so that such systems stay small.
         size = n_states + (1 if self._has_ends else 0)
         pairs = np.concatenate([np.asarray(onward.coords[0], np.int64), ends])
         to = np.concatenate([np.asarray(onward.coords[1], np.int64), np.full(len(ends), n_states)])
-        shares = np.concatenate([onward.data, self.end[ends]])
-        starts = np.flatnonzero(start) if self._has_ends else np.empty(0, np.int64)
+        shares = np.concatenate([onward.data, end[ends]])
+        starts = np.flatnonzero(begins) if self._has_ends else np.empty(0, np.int64)
         diagonal = np.arange(size)
         rows = np.concatenate([to, diagonal, starts])
         columns = np.concatenate(
             [pairs // self.n_actions, diagonal, np.full(len(starts), n_states)]
         )
-        constant = np.concatenate([np.zeros(len(to)), np.ones(size), -start[starts]])
+        constant = np.concatenate([np.zeros(len(to)), np.ones(size), -begins[starts]])
 
         # Minimum degree on the symmetrised pattern: on rooms-and-doors grids its factors are half
         # as full as with the default column order.

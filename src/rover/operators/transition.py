@@ -253,15 +253,12 @@ class DenseOperator:
         # matrix-vector product. A fitted model is stored so already, and nothing is copied.
         self._from_state = transition.permute(2, 0, 1).contiguous()
 
-    def policy_transition(self, policy_probs: Tensor) -> Tensor:
-        """P_π = Σ_a P_a diag(π(a|·)), (s, s), for `policy_probs` (s, A)."""
-        rows = policy_probs.contiguous()[:, None, :]  # strided rows would cost ten times as much
-        return torch.bmm(rows, self._from_state)[:, 0, :].T
-
     def resolvent(self, policy_probs: Tensor, discount: float) -> _LuFactor:
         """LU factors of I − γ P_π for `policy_probs` (s, A)."""
-        # −γ P_π at once: scaling (s, A) costs less than scaling (s, s).
-        matrix = self.policy_transition(policy_probs.mul(-discount))
+        # −γ P_π = −γ Σ_a P_a diag(π(a|·)) at once: scaling (s, A) costs less than scaling (s, s),
+        # and strided rows ten times as much.
+        rows = policy_probs.mul(-discount).contiguous()[:, None, :]
+        matrix = torch.bmm(rows, self._from_state)[:, 0, :].T
         matrix.diagonal().add_(1.0)
         lu, pivots, info = torch.linalg.lu_factor_ex(matrix)
         if int(info) > 0:
@@ -279,9 +276,8 @@ class DenseOperator:
 
     def action_values(self, adjoint: Tensor) -> Tensor:
         """P_aᵀ `adjoint` for every action: (s,) → (s, A)."""
-        n_states, n_actions, _ = self._from_state.shape
-        products = torch.mv(self._from_state.view(n_states * n_actions, n_states), adjoint)
-        return products.view(n_states, n_actions)
+        products = torch.mv(self._from_state.view(-1, self.n_states), adjoint)
+        return products.view(self.n_states, self.n_actions)
 
     def apply_gram(self, weights: Tensor) -> Tensor:
         """K `weights`: (s,) → (s,)."""
