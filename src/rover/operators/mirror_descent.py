@@ -149,6 +149,7 @@ class SparseOperator:
 
     Attributes:
         transition, start, end: as given.
+        apply_gram: K `weights`: (s,) → (s,); None: no group has several states, K = I.
     """
 
     def __init__(
@@ -164,11 +165,11 @@ class SparseOperator:
         self.n_states = len(start)
         self.n_actions = int(transition.shape[0]) // self.n_states
         self._has_ends = bool(end.any())
-        self._groups: IntArray | None = None
+        self.apply_gram: Callable[[Tensor], Tensor] | None = None
         if groups is not None:
-            distinct, index = np.unique(groups, return_inverse=True)
-            # Without groups of several states the Gram matrix is the identity.
-            self._groups = index.reshape(-1) if len(distinct) < self.n_states else None
+            distinct, self._groups = np.unique(groups, return_inverse=True)
+            if len(distinct) < self.n_states:
+                self.apply_gram = self._shared
 
         # I − γ P_π is constant − γ·by_policy @ π on one csc pattern (e,).
         n_states, begins = self.n_states, start.numpy()
@@ -229,10 +230,8 @@ class SparseOperator:
             values += self.end * float(self.start.dot(adjoint))
         return torch.from_numpy(values.reshape(self.n_states, self.n_actions))
 
-    def apply_gram(self, weights: Tensor) -> Tensor:
+    def _shared(self, weights: Tensor) -> Tensor:
         """K `weights`: (s,) → (s,), the sum over each state's group."""
-        if self._groups is None:
-            return weights.clone()
         shared = np.bincount(self._groups, weights=weights.numpy())
         return torch.from_numpy(shared[self._groups])
 

@@ -281,7 +281,9 @@ class Outcomes:
         left = rewards - design @ slopes
         forest = self._forest(left)
         # Tries of a pair weigh by their noise, the forest by how much it is off and trees differ.
-        sums, tries = _sums(self._pairs, left, len(asked))
+        sums = np.zeros((len(asked), left.shape[1]))
+        np.add.at(sums, self._pairs, left)
+        tries = np.bincount(self._pairs, minlength=len(asked))[:, None]
         again = len(left) - int(np.count_nonzero(tries))
         scatter = ((left - (sums / np.maximum(tries, 1.0))[self._pairs]) ** 2).sum(axis=0)
         error = ((left - forest.held_out) ** 2).mean(axis=0)
@@ -292,13 +294,6 @@ class Outcomes:
         found = (sums + weight * mean) / (tries + weight)
         moved = (rows.onward + rows.ended) @ (after @ others) + rows.end[:, None] * over
         return np.asarray(asked @ own + moved + found)
-
-
-def _sums(index: IntArray, values: FloatArray, size: int) -> tuple[FloatArray, FloatArray]:
-    """Sums (size, k) of values (n, k) with the same index (n,), and their numbers (size, 1)."""
-    total = np.zeros((size, values.shape[1]))
-    np.add.at(total, index, values)
-    return total, np.bincount(index, minlength=size)[:, None].astype(np.float64)
 
 
 def _impurity(numbers: FloatArray) -> float:
