@@ -16,8 +16,6 @@ import numpy as np
 
 from rover.arrays import FloatArray
 from rover.contexts.explorer import ContextExplorer
-from rover.coverage.config import RoverConfig
-from rover.coverage.represent import Representation, Slow
 from rover.data import Buffer
 from rover.data.copies import Episodic
 from rover.data.histories import Histories
@@ -257,32 +255,3 @@ def _drawn_best(values: FloatArray, rng: np.random.Generator) -> int:
 
 Explorer = _StateExplorer | LandmarkExplorer | ContextExplorer
 """Chooses actions by what is novel: None where nothing novel can be reached."""
-
-
-def explorer_of(
-    latest: Explorer | None, world: World, seen: Representation | None, config: RoverConfig
-) -> Explorer:
-    """The explorer of a world of this kind: the latest one, if it still is."""
-    buffer = world.buffer
-    if world.kind == "contexts":
-        return latest if isinstance(latest, ContextExplorer) else ContextExplorer(buffer)
-    if world.kind == "states":
-        counts = world.counts
-        if not isinstance(latest, _StateExplorer):
-            return _StateExplorer(counts, buffer)
-        latest.forget_plan()
-        return latest
-    assert seen is not None
-    sums = seen.sums
-    if isinstance(latest, LandmarkExplorer) and latest.sums is sums:
-        return latest
-    search, contacts = config.search, None
-    if search is None and isinstance(seen, Slow):
-        search = False  # which finds nothing sooner in images, at twice the time
-    # Contacts are of still features of vectors, by default all.
-    is_plain = not seen.learns and buffer.observations.rows.ndim == 2
-    if is_plain and config.cover != "custom":
-        covered = None if config.cover is None else np.array(config.cover)
-        contacts = ContactSearch(buffer, covered)
-    most = min(config.n_landmarks, seen.most_explored)
-    return LandmarkExplorer(world, sums, most, search=search, contacts=contacts)

@@ -16,7 +16,7 @@ from torch import Tensor
 from rover.contexts.explorer import ContextExplorer
 from rover.coverage.config import RoverConfig, _is_physical, resolve
 from rover.coverage.cover import Cover, _target_weights
-from rover.coverage.explore import Explorer, explorer_of
+from rover.coverage.explore import Explorer, LandmarkExplorer, _StateExplorer
 from rover.coverage.improve import Improvement, WarmStart
 from rover.coverage.represent import Learned, Representation, Scaled, Slow
 from rover.data.histories import LARGEST_LIST, changes_with_episodes
@@ -42,6 +42,7 @@ from rover.policies import (
 from rover.poses.explorer import PoseExplorer
 from rover.training.agent import Agent
 from rover.training.measures import FinalPolicy
+from rover.world.sampled import ContactSearch
 from rover.world.world import World
 
 
@@ -196,16 +197,39 @@ class CoverageRun(Agent[RoverConfig]):
         """A policy of all transitions."""
 
     def _suit(self) -> None:
-        """Choose the representation and the explorer for the kind of world that the data shows."""
-        world, space = self.world, self.spaces.observation
+        """Choose the representation and the explorer for the kind of world that the data shows;
+        the latest explorer goes on if it still fits."""
+        world, space, buffer, config = self.world, self.spaces.observation, self.buffer, self.config
         if self._suits_data and world.kind != "landmarks":
             self._representation = None
         elif self._suits_data and self._representation is None:
             wanted = Slow if len(space.shape or ()) > 1 else Scaled
             self._representation = wanted(world, self._cover, space)
-        if self._explores and world.kind != "poses":
-            seen = self._representation
-            self._explorer = explorer_of(self._explorer, world, seen, self.config)
+        if not self._explores or world.kind == "poses":
+            return
+        latest, seen = self._explorer, self._representation
+        if world.kind == "contexts":
+            if not isinstance(latest, ContextExplorer):
+                self._explorer = ContextExplorer(buffer)
+        elif world.kind == "states":
+            if isinstance(latest, _StateExplorer):
+                latest.forget_plan()
+            else:
+                self._explorer = _StateExplorer(world.counts, buffer)
+        else:
+            assert seen is not None
+            sums, search, contacts = seen.sums, config.search, None
+            if isinstance(latest, LandmarkExplorer) and latest.sums is sums:
+                return
+            if search is None and isinstance(seen, Slow):
+                search = False  # which finds nothing sooner in images, at twice the time
+            # Contacts are of still features of vectors, by default all.
+            is_plain = not seen.learns and buffer.observations.rows.ndim == 2
+            if is_plain and config.cover != "custom":
+                covered = None if config.cover is None else np.array(config.cover)
+                contacts = ContactSearch(buffer, covered)
+            most = min(config.n_landmarks, seen.most_explored)
+            self._explorer = LandmarkExplorer(world, sums, most, search=search, contacts=contacts)
 
     def _switch(self, kind: Literal["contexts", "poses"] | None, why: str) -> None:
         """Take the world for one of another kind from now on, and say why."""
