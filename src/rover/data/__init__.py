@@ -9,7 +9,6 @@ from rover.data.buffer import Buffer as Buffer
 from rover.data.checking import check_env as check_env
 from rover.data.relabel import label as label
 from rover.data.relabel import relabel as relabel
-from rover.data.relabel import replayed_rewards as replayed_rewards
 from rover.data.rollout import Collector as Collector
 from rover.data.rollout import RunningEpisode as RunningEpisode
 from rover.data.rollout import as_reward as as_reward

@@ -11,10 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Self
 
-import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Dict, Tuple
 from numpy.typing import DTypeLike, NDArray
@@ -22,7 +20,13 @@ from numpy.typing import DTypeLike, NDArray
 from rover.arrays import BoolArray, FloatArray, IntArray, signed
 from rover.data.kinds import _jumping
 from rover.data.table import FIRST_CAPACITY, ObservationTable
-from rover.envs.spaces import Spaces, StoredForm, described_space, description_of
+from rover.envs.spaces import (
+    Spaces,
+    StoredForm,
+    described_space,
+    description_of,
+    spaces_of_arrays,
+)
 from rover.errors import ArtefactError, ConfigurationError, NonFiniteError, warn
 from rover.storage import fitting, read_tensors, write_tensors
 from rover.transitions import TransitionCounts, merge_transitions
@@ -160,7 +164,7 @@ class Buffer:
             >>> buffer = Buffer.from_arrays(seen, taken, earned, terminated, truncated)
             >>> policy = rover.solve(buffer, reward=buffer.rewards)
         """
-        spaces = Spaces.of(_spaces_of(observations, actions) if env is None else env)
+        spaces = Spaces.of(spaces_of_arrays(observations, actions) if env is None else env)
         seen, flags = spaces.listed(observations), np.array([terminated, truncated])
         spaces, numbers = spaces.numbered(actions)
         columns = {"actions": numbers}
@@ -490,20 +494,3 @@ class Buffer:
         if len(buffer) == 0:
             raise ArtefactError(f"{path} holds no transitions; make a run of at least one step")
         return buffer
-
-
-def _spaces_of(observations: Any, actions: Any) -> Any:
-    """Spaces of arrays of observations and actions, as far as these show them."""
-
-    def counted(array: NDArray[Any]) -> gym.Space[Any]:
-        if array.ndim == 1 and array.dtype.kind in "iu" and array.min(initial=0) >= 0:
-            return gym.spaces.Discrete(int(array.max(initial=0)) + 1)
-        if array.dtype == np.uint8:
-            return gym.spaces.Box(0, 255, array.shape[1:], np.uint8)
-        return gym.spaces.Box(-np.inf, np.inf, array.shape[1:], array.dtype.type)
-
-    seen, taken = (counted(np.asarray(one)) for one in (observations, actions))
-    if isinstance(taken, gym.spaces.Box):  # which actions are bounded by
-        rows = np.asarray(actions)
-        taken = gym.spaces.Box(rows.min(axis=0), rows.max(axis=0), dtype=rows.dtype.type)
-    return SimpleNamespace(observation_space=seen, action_space=taken)

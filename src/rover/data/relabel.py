@@ -6,14 +6,10 @@ in a grid world, however long the run.
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium as gym
 import numpy as np
 
 from rover.arrays import BoolArray, FloatArray, blocks, distinct_rows
 from rover.data.buffer import Buffer
-from rover.data.rollout import RunningEpisode, as_reward
 from rover.envs import RewardFunction
 from rover.errors import ConfigurationError, NonFiniteError, shorten
 
@@ -101,23 +97,3 @@ def label(buffer: Buffer, reward: RewardFunction) -> tuple[FloatArray, BoolArray
             f"to {reached}; rewards must be finite"
         )
     return rewards[index], terminated[index]
-
-
-def replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
-    """Reward of every transition (n,) of a run of a seed, by playing its episodes again.
-    ConfigurationError: the environment does not repeat what was recorded."""
-    rewards, table = np.empty(len(buffer)), buffer.observations.rows
-    for number in range(buffer.n_episodes):
-        running = RunningEpisode(env, seed=seed, number=number)
-        for row in buffer.rows_of(number).tolist():
-            reached, reward, *_ = running.step(int(buffer.actions[row]))
-            expected = table[buffer.successors[row]]
-            # To the bit: an episode that drifts would give its rewards to other transitions.
-            if not np.array_equal(np.asarray(reached, dtype=expected.dtype), expected):
-                raise ConfigurationError(
-                    f"step {running.n_steps} of episode {number} led elsewhere than when it was "
-                    "recorded, so its reward cannot be computed by playing it again: give the "
-                    "reward as a function of (observations, actions, next_observations)"
-                )
-            rewards[row] = as_reward(reward, running)
-    return rewards

@@ -82,18 +82,3 @@ class ObservationTable:
             self.intern(row)
         if len(self) != len(rows):
             raise ArtefactError("the observations of a stored buffer are not distinct")
-
-
-def has_metric(table: NDArray[Any]) -> bool:
-    """True if distances between observations (N, *shape) say how alike they are.
-
-    True for vectors of floats, except for vectors of zeros and ones, which name states.
-    """
-    if table.ndim != 2 or table.dtype.kind != "f":
-        return False
-    return not bool(((table == 0) | (table == 1)).all())
-
-
-def are_whole(table: NDArray[Any]) -> bool:
-    """True if all numbers of observations (N, d) are whole."""
-    return bool((table == np.floor(table)).all())

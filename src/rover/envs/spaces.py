@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -451,3 +452,35 @@ def described_space(description: Mapping[str, Any]) -> gym.Space[Any]:
             if np.dtype(dtype).kind in "biuf":
                 return spaces.Box(low, high, shape, np.dtype(dtype).type)
     raise ValueError(f"no space is described by {shorten(description)}")
+
+
+def spaces_of_arrays(observations: Any, actions: Any) -> Any:
+    """Spaces of arrays of observations and actions, as far as these show them."""
+
+    def counted(array: NDArray[Any]) -> spaces.Space[Any]:
+        if array.ndim == 1 and array.dtype.kind in "iu" and array.min(initial=0) >= 0:
+            return spaces.Discrete(int(array.max(initial=0)) + 1)
+        if array.dtype == np.uint8:
+            return spaces.Box(0, 255, array.shape[1:], np.uint8)
+        return spaces.Box(-np.inf, np.inf, array.shape[1:], array.dtype.type)
+
+    seen, taken = (counted(np.asarray(one)) for one in (observations, actions))
+    if isinstance(taken, spaces.Box):  # which actions are bounded by
+        rows = np.asarray(actions)
+        taken = spaces.Box(rows.min(axis=0), rows.max(axis=0), dtype=rows.dtype.type)
+    return SimpleNamespace(observation_space=seen, action_space=taken)
+
+
+def has_metric(table: NDArray[Any]) -> bool:
+    """True if distances between observations (N, *shape) say how alike they are.
+
+    True for vectors of floats, except for vectors of zeros and ones, which name states.
+    """
+    if table.ndim != 2 or table.dtype.kind != "f":
+        return False
+    return not bool(((table == 0) | (table == 1)).all())
+
+
+def are_whole(table: NDArray[Any]) -> bool:
+    """True if all numbers of observations (N, d) are whole."""
+    return bool((table == np.floor(table)).all())

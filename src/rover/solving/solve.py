@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from rover.arrays import FloatArray
 from rover.data import Buffer
-from rover.data.table import has_metric
 from rover.envs import GivenEnv, GoalObservation
+from rover.envs.spaces import has_metric
 from rover.errors import ConfigurationError
 from rover.policies import ContextPolicy, PosePolicy, SampledPolicy, ValuePolicy
 from rover.poses.explorer import PoseExplorer

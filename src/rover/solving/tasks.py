@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, blocks, distinct_rows
-from rover.data import Buffer, check_same_spaces, label, replayed_rewards
+from rover.data import Buffer, RunningEpisode, as_reward, check_same_spaces, label
 from rover.envs import (
     GOALS,
     Environment,
@@ -291,7 +291,7 @@ def reward_task(
         except ConfigurationError:
             if isinstance(world, GridWorld) or seed is None:
                 raise
-            rewards = replayed_rewards(buffer, reward, seed=seed)
+            rewards = _replayed_rewards(buffer, reward, seed=seed)
     elif callable(reward):
         rewards, ends = label(buffer, reward)
     else:
@@ -320,3 +320,23 @@ def reward_task(
             "good as any other: the data never reached what the reward is for"
         )
     return Tasks(rewards[:, None].astype(np.float64), ends[:, None], (name,))
+
+
+def _replayed_rewards(buffer: Buffer, env: gym.Env[Any, Any], *, seed: int) -> FloatArray:
+    """Reward of every transition (n,) of a run of a seed, by playing its episodes again.
+    ConfigurationError: the environment does not repeat what was recorded."""
+    rewards, table = np.empty(len(buffer)), buffer.observations.rows
+    for number in range(buffer.n_episodes):
+        running = RunningEpisode(env, seed=seed, number=number)
+        for row in buffer.rows_of(number).tolist():
+            reached, reward, *_ = running.step(int(buffer.actions[row]))
+            expected = table[buffer.successors[row]]
+            # To the bit: an episode that drifts would give its rewards to other transitions.
+            if not np.array_equal(np.asarray(reached, dtype=expected.dtype), expected):
+                raise ConfigurationError(
+                    f"step {running.n_steps} of episode {number} led elsewhere than when it was "
+                    "recorded, so its reward cannot be computed by playing it again: give the "
+                    "reward as a function of (observations, actions, next_observations)"
+                )
+            rewards[row] = as_reward(reward, running)
+    return rewards

@@ -21,7 +21,7 @@ from scipy.spatial import KDTree
 
 from rover.arrays import BoolArray, FloatArray, IntArray, blocks
 from rover.data import Buffer
-from rover.data.table import are_whole, has_metric
+from rover.envs.spaces import are_whole, has_metric
 from rover.features import Encoder
 from rover.features.slow import LAG
 from rover.transitions import merge_transitions
