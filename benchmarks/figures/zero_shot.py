@@ -24,7 +24,7 @@ import rover
 from benchmarks.common import Recorded, parser
 from rover.data import Buffer
 from rover.envs import finite_dynamics, horizon_of, reward_function
-from rover.errors import ConfigurationError, RoverWarning
+from rover.errors import RoverWarning
 from rover.evaluation import greedy_episodes
 from rover.evaluation.regret import FiniteTasks, expected_returns
 from rover.solving import goal_regret, reward_regret
@@ -144,35 +144,6 @@ def _from_the_first_success(agent: Any, case: _Case, seed: int) -> dict[str, Any
     return {"solved": int(earned > 0), "tasks": 1, "figure": steps, "seconds": seconds}
 
 
-def _cells_of_a_maze(agent: Any, case: _Case, seed: int) -> dict[str, Any]:
-    """Number of free cells of a maze that are reached within an episode, one plan for each."""
-    env, maze = agent.env, agent.env.unwrapped.maze
-    rows, columns = np.nonzero(np.array([[cell != 1 for cell in row] for row in maze.maze_map]))
-    centers = np.array([maze.cell_rowcol_to_xy(cell) for cell in zip(rows, columns, strict=True)])
-
-    def within(center: Any) -> Any:
-        half = maze.maze_size_scaling / 2
-        return lambda seen: (np.abs(seen[:, :2] - center) <= half).all(axis=1)
-
-    # One plan for each cell, as for a goal that nobody knew of while pretraining.
-    began, reached, missing = time.perf_counter(), 0, 0
-    for center in centers:
-        arrived = within(center)
-        try:
-            policy = rover.solve(agent, goal=arrived)
-        except ConfigurationError:  # no observation of the data lies in that cell
-            missing += 1
-            continue
-        rng, done = np.random.default_rng(0), False
-        observation, _ = env.reset(seed=0)
-        while not done and not arrived(observation[None])[0]:
-            observation, _, terminated, truncated, _ = env.step(policy.act(observation, rng))
-            done = terminated or truncated
-        reached += int(arrived(observation[None])[0])
-    seconds = time.perf_counter() - began
-    return {"solved": reached, "tasks": len(centers), "figure": missing, "seconds": seconds}
-
-
 # --- the studies and their tables -----------------------------------------------------------------
 
 
@@ -203,7 +174,6 @@ _MEASURES: Mapping[str, Callable[[Any, _Case, int], dict[str, Any]]] = {
     "rewards": _own_reward,
     "adapt": _seen_by_interacting,
     "first": _from_the_first_success,
-    "cells": _cells_of_a_maze,
 }
 """Study → figures of a pretrained agent, a case and a seed."""
 
@@ -232,10 +202,6 @@ _COLUMNS: Mapping[str, Mapping[str, Callable[[pd.DataFrame], object]]] = {
     "first": {
         "solved": lambda r: f"{r.solved.sum():.0f} of {r.figure.count()} with a success",
         "first success, median step (range)": lambda runs: _range(runs.figure),
-    },
-    "cells": {
-        "cells reached": lambda r: f"{_listed(r.solved, '.0f')} of {r.tasks.iloc[0]}",
-        "never visited": lambda runs: _listed(runs.figure, ".0f"),
     },
 }
 """Study → heading of a column → its cell of the runs of a line."""
